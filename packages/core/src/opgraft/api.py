@@ -1,0 +1,171 @@
+"""What a plugin may import, and the version of that promise.
+
+A plugin imports `opgraft.api` and nothing else of core, and says which version it was written
+for: `API = (1, 0)` in the module that its entry point names. Within a major version names are
+only added; a minor version is added names. A plugin for another major, or for a newer minor, is
+refused when it is loaded, with the package to upgrade.
+
+Names are imported when they are first asked for, so a plugin that only brings equalities does
+not pay for the runtime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from opgraft import errors, settings
+from opgraft.plugins.handshake import API
+from opgraft.settings import Setting, declare, using
+
+if TYPE_CHECKING:
+    from opgraft.dtype import DType, Scalar, dtypes
+    from opgraft.ir.evaluate import evaluate
+    from opgraft.ir.linear import KernelInfo, LinearProgram
+    from opgraft.ir.matcher import EqualitySet, PatternMatcher
+    from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
+    from opgraft.ir.pattern import UPat
+    from opgraft.ir.rewrite import graph_rewrite
+    from opgraft.ir.text import linear_to_text, node_to_text, parse_linear
+    from opgraft.ir.uop import UOp
+    from opgraft.plugins.command import Command
+    from opgraft.plugins.hookspecs import hookimpl
+    from opgraft.render.c import CRenderer
+    from opgraft.render.cstyle import CStyleRenderer
+    from opgraft.render.renderer import Renderer
+    from opgraft.rules.optimizer import Budget, CostModel, Optimized, Optimizer, OptimizerSpec
+    from opgraft.rules.sets import sym, symbolic, symbolic_simple
+    from opgraft.rules.simplify import simplify
+    from opgraft.runtime import (
+        Allocator,
+        Buffer,
+        Compiler,
+        CompilerPair,
+        CompilerSet,
+        Device,
+        DeviceSpec,
+        Executable,
+        InputPlace,
+        LaunchList,
+        Probe,
+        Program,
+        Step,
+        check_inputs,
+        compile_cache,
+        compile_kernel,
+        input_places,
+    )
+    from opgraft.target import Target
+
+_HOMES: Final[dict[str, tuple[str, ...]]] = {
+    "opgraft.dtype": ("DType", "Scalar", "dtypes"),
+    "opgraft.ir.evaluate": ("evaluate",),
+    "opgraft.ir.linear": ("KernelInfo", "LinearProgram"),
+    "opgraft.ir.matcher": ("EqualitySet", "PatternMatcher"),
+    "opgraft.ir.ops": ("AxisKind", "GroupOp", "Ops", "Space"),
+    "opgraft.ir.pattern": ("UPat",),
+    "opgraft.ir.rewrite": ("graph_rewrite",),
+    "opgraft.ir.text": ("linear_to_text", "node_to_text", "parse_linear"),
+    "opgraft.ir.uop": ("UOp",),
+    "opgraft.plugins.command": ("Command",),
+    "opgraft.plugins.hookspecs": ("hookimpl",),
+    "opgraft.render.c": ("CRenderer",),
+    "opgraft.render.cstyle": ("CStyleRenderer",),
+    "opgraft.render.renderer": ("Renderer",),
+    "opgraft.rules.optimizer": ("Budget", "CostModel", "Optimized", "Optimizer", "OptimizerSpec"),
+    "opgraft.rules.sets": ("sym", "symbolic", "symbolic_simple"),
+    "opgraft.rules.simplify": ("simplify",),
+    "opgraft.runtime": (
+        "Allocator",
+        "Buffer",
+        "Compiler",
+        "CompilerPair",
+        "CompilerSet",
+        "Device",
+        "DeviceSpec",
+        "Executable",
+        "InputPlace",
+        "LaunchList",
+        "Probe",
+        "Program",
+        "Step",
+        "check_inputs",
+        "compile_cache",
+        "compile_kernel",
+        "input_places",
+    ),
+    "opgraft.target": ("Target",),
+}
+_home_of: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "API",
+    "Allocator",
+    "AxisKind",
+    "Budget",
+    "Buffer",
+    "CRenderer",
+    "CStyleRenderer",
+    "Command",
+    "Compiler",
+    "CompilerPair",
+    "CompilerSet",
+    "CostModel",
+    "DType",
+    "Device",
+    "DeviceSpec",
+    "EqualitySet",
+    "Executable",
+    "GroupOp",
+    "InputPlace",
+    "KernelInfo",
+    "LaunchList",
+    "LinearProgram",
+    "Ops",
+    "Optimized",
+    "Optimizer",
+    "OptimizerSpec",
+    "PatternMatcher",
+    "Probe",
+    "Program",
+    "Renderer",
+    "Scalar",
+    "Setting",
+    "Space",
+    "Step",
+    "Target",
+    "UOp",
+    "UPat",
+    "check_inputs",
+    "compile_cache",
+    "compile_kernel",
+    "declare",
+    "dtypes",
+    "errors",
+    "evaluate",
+    "graph_rewrite",
+    "hookimpl",
+    "input_places",
+    "linear_to_text",
+    "node_to_text",
+    "parse_linear",
+    "settings",
+    "simplify",
+    "sym",
+    "symbolic",
+    "symbolic_simple",
+    "using",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _home_of.get(name)
+    if home is None:
+        raise AttributeError(f"opgraft.api {API[0]}.{API[1]} has no name {name!r}")
+    found = getattr(importlib.import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

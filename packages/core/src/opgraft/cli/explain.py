@@ -1,0 +1,226 @@
+"""`opgraft explain`: what opgraft makes of an expression or of a script, step by step."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+from argparse import REMAINDER, ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any, Final
+
+from opgraft import journal
+from opgraft.cli.compile import choose, target_of
+from opgraft.cli.screen import Screen, screen
+from opgraft.dtype import dtypes
+from opgraft.errors import OpgraftError
+from opgraft.ir.expression import parse_expression
+from opgraft.ir.infix import to_expression
+from opgraft.ir.linear import KernelInfo
+from opgraft.ir.ops import Ops
+from opgraft.ir.parse import parse
+from opgraft.ir.rule import Rule
+from opgraft.ir.text import linear_to_text, to_text
+from opgraft.ir.trace import tracing
+from opgraft.ir.uop import UOp
+from opgraft.lower.pipeline import lower
+from opgraft.plugins.command import Command
+from opgraft.rules.simplify import chosen_optimizer, optimize
+from opgraft.runtime import Device, Executable
+
+RUNS: Final = 3
+"""A kernel's time is the best of so many runs."""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Arguments of `opgraft explain`."""
+    parser.add_argument(
+        "what",
+        metavar="FILE|EXPRESSION",
+        help="a Python script, a file with IR in text form, or an expression",
+    )
+    parser.add_argument("arguments", nargs=REMAINDER, help="for the script")
+    parser.add_argument("--stage", choices=("index", "scalar", "tensor"), default="index",
+                        help="of the rewriting of an expression")  # fmt: skip
+    parser.add_argument("--no-source", action="store_true", help="leave the generated source out")
+    parser.add_argument("--no-ir", action="store_true", help="leave the IR of kernels out")
+
+
+def run(arguments: Namespace) -> int:
+    """Explain an expression, or run a script and explain its kernels."""
+    what: str = arguments.what
+    out = screen()
+    if not os.path.exists(what):
+        if what.endswith(".py"):
+            raise OpgraftError(f"there is no file {what}")
+        return explain_node(out, parse_expression(what), arguments)
+    if what.endswith(".py"):
+        return explain_script(out, what, arguments)
+    return explain_node(out, parse(Path(what).read_text(encoding="utf-8")), arguments)
+
+
+# ---- expressions
+
+
+def explain_node(out: Screen, root: UOp, arguments: Namespace) -> int:
+    """The rewrites of a node, the costs, and the source of a kernel that computes it."""
+    out.line(_written(root))
+    with tracing() as trace:
+        made = optimize(root, stage=arguments.stage)
+    rows = [
+        (str(number), *_rule(step.rule), _written(step.before), _written(step.after))
+        for number, step in enumerate(trace.steps, 1)
+    ]
+    if rows:
+        out.table(("", "rule", "where", "before", "after"), rows)
+    out.line()
+    out.heading(_written(made.sink))
+    out.line(
+        f"cost {made.cost_before:g} -> {made.cost_after:g}, {len(rows)} rewrites by "
+        f"{chosen_optimizer().name} ({made.stop}) in {made.seconds * 1e3:.2f} ms"
+    )
+    if not arguments.no_source:
+        kind, pair = choose("", "")
+        renderer = pair.renderer(target_of(kind))
+        source = renderer.render(lower(_as_kernel(root), renderer.target))
+        out.line()
+        out.heading(f"as a kernel for {kind} by {pair.name}")
+        out.code(source, "c")
+    return 0
+
+
+def _rule(rule: Rule) -> tuple[str, str]:
+    """Its name, and the place of its definition, short where that is in opgraft."""
+    place = rule.file.replace("\\", "/")
+    _, ours, short = place.rpartition("/opgraft/")
+    return rule.name, f"{short if ours else place}:{rule.line}"
+
+
+def _as_kernel(root: UOp) -> UOp:
+    """A kernel that stores the value, unless it is one already."""
+    if root.op is Ops.SINK:
+        return root
+    value = root.cast(dtypes.int64) if root.dtype is dtypes.index else root
+    place = UOp(Ops.PARAM, value.dtype.scalar, (), (0, value.dtype.count))
+    return UOp.sink(place.store(0, value), arg=KernelInfo("expression"))
+
+
+def _written(n: UOp) -> str:
+    return to_text(n) if n.op is Ops.SINK else to_expression(n)
+
+
+# ---- scripts
+
+
+class _Recorder:
+    """Keeps what a script's threads tell."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.events: list[journal.Event] = []
+
+    def __call__(self, event: journal.Event) -> None:
+        with self._lock:
+            self.events.append(event)
+
+
+def explain_script(out: Screen, path: str, arguments: Namespace) -> int:
+    """Run a script as `python FILE` would, then show each kernel that it made."""
+    recorder = _Recorder()
+    code = 0
+    before = sys.argv, list(sys.path)
+    sys.argv = [path, *arguments.arguments]
+    sys.path[0:0] = [os.path.dirname(os.path.abspath(path))]
+    try:
+        with journal.listening(recorder):
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.argv, sys.path[:] = before[0], before[1]
+        sys.stdout.flush()
+    kernels = [event for event in recorder.events if event.kind == "kernel"]
+    for event in recorder.events:
+        if event.kind == "kernel":
+            _kernel(out, event, arguments)
+        elif "text" in event.details:
+            out.heading(f"{event.kind} {event.name}")
+            out.line(str(event.details["text"]))
+    out.line()
+    _summary(out, kernels)
+    if code:
+        out.line(f"the script ended with exit code {code}")
+    return int(code != 0)
+
+
+def _kernel(out: Screen, event: journal.Event, arguments: Namespace) -> None:
+    held = event.details
+    program = held["executable"].program
+    out.line()
+    out.heading(f"kernel {event.name} on {held['device']} by {held['pair'] or 'no compiler'}")
+    if not arguments.no_ir:
+        out.code(to_text(held["sink"]), "text")
+        if program.linear is not None:
+            out.line()
+            out.code(linear_to_text(program.linear), "text")
+    if not arguments.no_source and program.source:
+        out.line()
+        out.code(program.source, "c")
+
+
+def _summary(out: Screen, kernels: list[journal.Event]) -> None:
+    rows = []
+    for event in kernels:
+        held: Any = event.details
+        seconds = _time(held["on"], held["executable"])
+        rows.append(
+            (
+                event.name,
+                str(held["device"]),
+                str(held["pair"]),
+                str(held["executable"].program.operations),
+                f"{held['lowering'] * 1e3:.1f} ms",
+                f"{held['compiling'] * 1e3:.1f} ms",
+                "" if seconds is None else f"{seconds * 1e6:.1f} us",
+            )
+        )
+    if rows:
+        head = ("kernel", "device", "compiler", "operations", "lowering", "compiling", "run")
+        out.table(head, rows)
+    else:
+        out.line("no kernel was compiled")
+
+
+def _time(device: Device, executable: Executable) -> float | None:
+    """The best of a few runs on zeros; None where it takes variables, or cannot be run so."""
+    program = executable.program
+    if program.variables or not device.executes:
+        return None
+    try:
+        buffers = []
+        for dtype, size in program.params:
+            buffer = device.buffer(size * dtype.itemsize)
+            buffer.copy_in(bytes(buffer.nbytes))  # zeros: as indices they are in range
+            buffers.append(buffer)
+        times = [executable.run(buffers, wait=True) for _ in range(RUNS)]
+    except OpgraftError:
+        return None  # out of memory, say: the kernel is shown without a time
+    return min((t for t in times if t is not None), default=None)
+
+
+COMMAND: Final = Command(
+    "explain",
+    run,
+    "the rewrites, costs and source of an expression, or of a script's kernels",
+    configure,
+    """Of an expression: each rewrite with its rule and where that stands, the result, the costs,
+and the source of a kernel that computes it. Of a Python script: run it, then show each kernel
+that it made, in its stages, with the times. Of a file with IR: as of an expression.
+
+  opgraft explain "(x*4 + 3)//4 where x in [0, 9]"
+  opgraft explain --no-ir train.py --epochs 1
+  OPGRAFT_OPTIMIZER=greedy opgraft explain "x*2 + x where x in [0, 9]"
+
+exit codes: 0 done; 1 it does not parse, or the script failed; 2 wrong usage.""",
+)

@@ -1,0 +1,123 @@
+"""What this machine's processor can do, read from the system: the CPU's `Target`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from opgraft.api import DType, Target, dtypes
+
+_ARCHES: Final = {"amd64": "x86-64", "x86_64": "x86-64", "arm64": "aarch64"}
+_X86_FLAGS: Final = (
+    "sse4_2",
+    "avx",
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bw",
+    "avx512dq",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "avx_vnni",
+)
+"""The flags of /proc/cpuinfo that change what a kernel is made of."""
+_ARM_FLAGS: Final = ("asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve")
+_CACHES: Final = (32 << 10, 512 << 10, 8 << 20)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def machine() -> str:
+    """The instruction set's name: "x86-64", "aarch64", ..."""
+    found = os.uname().machine.lower() if hasattr(os, "uname") else "unknown"
+    return _ARCHES.get(found, found)
+
+
+def flags(read: Callable[[str], str] = _read) -> tuple[str, ...]:
+    """The instruction set's extensions that matter here, in a fixed order."""
+    arch = machine()
+    wanted = _X86_FLAGS if arch == "x86-64" else _ARM_FLAGS if arch == "aarch64" else ()
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", read("/proc/cpuinfo"), re.MULTILINE)
+    if found is None:
+        # without the list, only what every processor of the kind has
+        return ("asimd",) if arch == "aarch64" else ()
+    words = frozenset(found[1].split())
+    return tuple(flag for flag in wanted if flag in words)
+
+
+def cores(read: Callable[[str], str] = _read) -> int:
+    """Cores that this process may use: its affinity, and the CPU time that its group is given."""
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    quota, _, period = read("/sys/fs/cgroup/cpu.max").strip().partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period):
+        count = min(count, -(-int(quota) // int(period)))
+    return max(count, 1)
+
+
+def caches(read: Callable[[str], str] = _read) -> tuple[int, ...]:
+    """Bytes of the data caches of a core, the nearest first."""
+    found: dict[int, int] = {}
+    for index in range(8):
+        folder = f"/sys/devices/system/cpu/cpu0/cache/index{index}"
+        size = re.fullmatch(r"(\d+)([KM]?)", read(f"{folder}/size").strip())
+        level = read(f"{folder}/level").strip()
+        if size and level.isdigit() and read(f"{folder}/type").strip() != "Instruction":
+            found[int(level)] = int(size[1]) << {"": 0, "K": 10, "M": 20}[size[2]]
+    if 1 not in found:
+        return _CACHES
+    return tuple(found[level] for level in sorted(found))
+
+
+def memory(read: Callable[[str], str] = _read) -> int:
+    """Bytes of memory that this process may use; half the address space where unknown."""
+    bounds = [sys.maxsize]
+    with suppress(AttributeError, OSError, ValueError):
+        bounds.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        limit = read(path).strip()
+        if limit.isdigit():
+            bounds.append(int(limit))
+    return min(b for b in bounds if b > 0)
+
+
+def detect(read: Callable[[str], str] = _read) -> Target:
+    """The facts of this machine."""
+    arch, extensions = machine(), flags(read)
+    wide = "avx512f" in extensions and "avx512vl" in extensions
+    if wide:
+        vector = 64
+    elif "avx2" in extensions:
+        vector = 32
+    else:
+        vector = 16
+    fused: frozenset[DType] = frozenset()
+    if "fma" in extensions or wide or arch == "aarch64":
+        fused = frozenset((dtypes.float32, dtypes.float64))
+    count = cores(read)
+    return Target(
+        name="CPU",
+        arch=" ".join((arch, *extensions)),
+        # 16-bit floats are stored, and computed with in float32
+        compute=frozenset(dtypes.all) - {dtypes.float16, dtypes.bfloat16},
+        fma=fused,
+        vector_bytes=vector,
+        vector_registers=32 if wide or arch == "aarch64" else 16,
+        cores=count,
+        cache_bytes=caches(read),
+    )

@@ -1,0 +1,127 @@
+"""Shared libraries: the C runtime, and compiled kernels, brought into the process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from opgraft.api import compile_cache, errors
+from opgraft.devices.cpu._abi import ffi
+from opgraft.devices.cpu.compilers import CCompiler
+
+T = TypeVar("T")
+
+_NOW: Final = getattr(os, "RTLD_NOW", 2) | getattr(os, "RTLD_LOCAL", 0)
+# the runtime's threads wait inside its code: it is never unloaded
+_FOREVER: Final = _NOW | getattr(os, "RTLD_NODELETE", 0)
+
+_lock = threading.Lock()
+_loaded: Final[list[Any]] = []
+
+
+def runtime(compiler: CCompiler) -> Any:
+    """The C runtime as a cffi library: one per process, compiled by the first that asks."""
+    with _lock:
+        if not _loaded:
+            with open(os.path.join(os.path.dirname(__file__), "runtime.c")) as file:
+                source = file.read()
+            try:
+                entry = compile_cache().get_or_make(
+                    f"cpu runtime\n{compiler.key}\n{source}",
+                    lambda: compiler.compile(source),
+                )
+                made = from_file(entry.data, entry.path, lambda path: ffi.dlopen(path, _FOREVER))
+            except (errors.CompileError, OSError) as error:
+                raise errors.DeviceError(
+                    "the CPU device's runtime cannot be brought into this process",
+                    tried=((compiler.name, str(error)),),
+                    remedy="Choose another compiler with the setting CPU_CC.",
+                ) from error
+            _loaded.append(made)
+        return _loaded[0]
+
+
+def from_file(data: bytes, path: str, load: Callable[[str], T]) -> T:
+    """`load` of a file that holds a library: the cache's own, else one made for the purpose.
+
+    The folders of the cache and of temporary files may forbid to run code from them: then the
+    library comes from memory. Raises `OSError` of the last try.
+    """
+    if path:
+        try:
+            return load(path)
+        except OSError:
+            pass  # it has gone, or the folder forbids it
+    import tempfile  # late: the cache's file nearly always does
+
+    try:
+        with tempfile.NamedTemporaryFile(prefix="opgraft-", suffix=".so") as file:
+            file.write(data)
+            file.flush()
+            return load(file.name)
+    except OSError:
+        if not hasattr(os, "memfd_create"):
+            raise
+    # Stays open: the loader knows libraries by name, and the name of a closed one is used again.
+    number = os.memfd_create("opgraft")
+    with open(number, "wb", closefd=False) as memory:
+        memory.write(data)
+    return load(f"/proc/self/fd/{number}")
+
+
+class Library:
+    """A shared library of kernels, unloaded when it is no longer referred to."""
+
+    __slots__ = ("_close", "_handle", "_symbol")
+
+    def __init__(self, data: bytes, path: str) -> None:
+        system = _system()
+        self._close: Any = system.dlclose
+        self._symbol: Any = system.dlsym
+        self._handle: Any = ffi.NULL
+        self._handle = from_file(data, path, _open)
+
+    def address(self, name: str) -> int:
+        """Where the function of this name begins; raises `DeviceError`."""
+        found = int(self._symbol(self._handle, name.encode()))
+        if not found:
+            raise errors.DeviceError(f"the compiled library has no function {name!r}")
+        return found
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle:
+            self._handle = None
+            self._close(handle)
+
+
+def _system() -> Any:
+    """The system's loader, as a cffi library."""
+    with _lock:
+        if not _system_libraries:
+            _system_libraries.append(ffi.dlopen(None))
+        return _system_libraries[0]
+
+
+_system_libraries: Final[list[Any]] = []
+
+
+def _open(path: str) -> Any:
+    system = _system()
+    complaint = system.dlerror  # looked up first: a look-up of cffi's forgets the complaint
+    handle = system.dlopen(os.fsencode(path), _NOW)
+    if not handle:
+        said = complaint()
+        raise OSError(ffi.string(said).decode(errors="replace") if said else f"{path}: no reason")
+    return handle
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

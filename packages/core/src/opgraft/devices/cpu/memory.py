@@ -1,0 +1,100 @@
+"""The CPU's memory, kept by the C runtime: huge pages for large buffers, freed ones reused."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from opgraft.api import Allocator, errors
+from opgraft.devices.cpu._abi import ffi
+
+_SHARED: Final = 1 << 20
+"""Bytes from which a copy is spread over threads."""
+
+
+class CpuAllocator(Allocator):
+    """Handles are addresses. `limit` is the most that all buffers may hold together."""
+
+    def __init__(self, library: Any, limit: int, threads: Callable[[], int]) -> None:
+        super().__init__()
+        self.limit = limit
+        self._library = library
+        self._threads = threads
+        self._alloc = library.og_alloc
+        self._free = library.og_free
+        library.og_keep(limit // 4)
+
+    def alloc(self, nbytes: int) -> int:
+        found = self._try(nbytes)
+        if not found:
+            gc.collect()  # buffers may hang in a cycle of dead objects
+            self._library.og_trim()
+            found = self._try(nbytes)
+        if found:
+            return found
+        raise errors.DeviceMemoryError(
+            f"CPU: a buffer of {_size(nbytes)} does not fit: {_size(self.usage.bytes)} are in use "
+            f"of the {_size(self.limit)} that this process may use",
+            remedy="Let go of arrays that are no longer needed, or work on smaller parts.",
+        )
+
+    def _try(self, nbytes: int) -> int:
+        if nbytes >= _SHARED and self.usage.bytes + nbytes > self.limit:
+            return 0
+        return int(self._alloc(nbytes))
+
+    def free(self, handle: int, nbytes: int) -> None:
+        self._free(handle, nbytes)
+
+    def copy_in(self, handle: int, source: memoryview) -> None:
+        if source.nbytes < _SHARED:
+            ffi.memmove(ffi.cast("char *", handle), source, source.nbytes)
+        else:
+            data = ffi.from_buffer(source)
+            self.copy(handle, int(ffi.cast("unsigned long long", data)), source.nbytes)
+
+    def copy_out(self, handle: int, target: memoryview) -> None:
+        if target.nbytes < _SHARED:
+            ffi.memmove(target, ffi.cast("char *", handle), target.nbytes)
+        else:
+            data = ffi.from_buffer(target)
+            self.copy(int(ffi.cast("unsigned long long", data)), handle, target.nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        self._library.og_copy(target, source, nbytes, self._threads())
+
+    def view(self, handle: int, offset: int, nbytes: int) -> int:
+        return handle + offset
+
+    def memory(self, handle: int, nbytes: int, owner: object) -> memoryview:
+        # cffi's buffer keeps the pointer alive, and the pointer what its destructor refers to
+        pointer = ffi.gc(ffi.cast("char *", handle), partial(_let_go, owner))
+        return memoryview(ffi.buffer(pointer, nbytes)).cast("B")
+
+    def trim(self) -> None:
+        self._library.og_trim()
+
+    @property
+    def mapped(self) -> int:
+        """Bytes that the runtime holds from the system."""
+        return int(self._library.og_mapped())
+
+    @property
+    def kept(self) -> int:
+        """Bytes of freed large blocks that are kept for reuse."""
+        return int(self._library.og_kept())
+
+
+def _let_go(owner: object, pointer: Any) -> None:
+    """The end of a view: its reference to the owner goes."""
+
+
+def _size(nbytes: int) -> str:
+    amount = float(nbytes)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.4g} {unit}"
+        amount /= 1024
+    return f"{amount:.4g} TiB"

@@ -1,0 +1,436 @@
+"""Runs a linear program on NumPy arrays: the oracle that every compiled kernel must agree with.
+
+Values are arrays of instances x lanes. An *instance* is an iteration of the parallel range: a few
+thousand of them are carried out at once, as the first axis of every array (an axis of one stands
+for a value that is the same for all). Lanes of a vector are the second axis. Other loops run one
+after another. A condition that differs between instances becomes a mask that loads and stores
+obey. (Groups of threads would be more instances, with a Memory row for each group.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from opgraft.api import DType, LinearProgram, Ops, Space, UOp, errors, node_to_text
+from opgraft.devices.interp.alu import (
+    OPS,
+    Array,
+    Function,
+    constant,
+    function_of,
+    register_dtype,
+)
+from opgraft.devices.interp.memory import Fail, Memory, places_of, poison
+
+_ELEMENTS: Final = 1 << 15
+"""Instances are carried out together up to this many elements of the widest value."""
+_INSTANCES: Final = 4096
+_LOCAL_BYTES: Final = 64 << 20
+
+
+@dataclass
+class _Frame:
+    """One run: the value of every node by its slot, and what is active."""
+
+    values: list[Any]
+    begin: int
+    end: int | None
+    instances: int = 1
+    mask: Array | None = None
+    loops: list[_Loop] = field(default_factory=list)
+
+
+@dataclass
+class _Loop:
+    """A loop that is running."""
+
+    index: int
+    last: int
+    sizes: Array
+    mask: Array | None
+    step: int = 1
+
+
+_Action: TypeAlias = Callable[[_Frame], None]
+
+
+@dataclass
+class _Step:
+    """A run of instructions without jumps, or one instruction that jumps."""
+
+    kind: Ops | None
+    actions: list[_Action] = field(default_factory=list)
+    node: UOp | None = None
+    slot: int = 0
+    source: int = 0
+    partner: int = 0
+    """Of an opening step the place of its end, and the other way round."""
+
+
+class Executor:
+    """A linear program made ready; `run` may be called any number of times, from any thread."""
+
+    def __init__(self, program: LinearProgram) -> None:
+        self.program = program
+        self._slots: dict[UOp, int] = {}
+        self._fixed: list[tuple[int, Array]] = []
+        self._begins: list[tuple[int, DType]] = []
+        self._steps: list[_Step] = []
+        self._translate()
+        widest = max((n.dtype.count for n in program.instructions), default=1)
+        local = sum(_bytes_of(n) for n in program.instructions if n.op is Ops.LOCAL)
+        self._chunk = max(1, min(_INSTANCES, _ELEMENTS // widest, _LOCAL_BYTES // max(local, 1)))
+
+    # ---- preparation
+
+    def _slot(self, n: UOp) -> int:
+        found = self._slots.get(n)
+        if found is None:
+            found = self._slots[n] = len(self._slots)
+            if n.op is Ops.CONST:
+                self._fixed.append((found, constant(n.arg, n.dtype)))
+            elif n.op is Ops.IOTA:
+                lanes = np.arange(n.dtype.count)[None, :]
+                self._fixed.append((found, lanes.astype(register_dtype(n.dtype))))
+            elif n.op is Ops.SPECIAL:
+                if n.arg[0] != "begin":
+                    raise errors.DeviceError(
+                        f"kernel {self.program.name!r}: INTERP has no index {n.arg[0]!r}"
+                    )
+                self._begins.append((found, n.dtype))
+        return found
+
+    def _translate(self) -> None:
+        open_steps: list[int] = []
+        for n in self.program.instructions:
+            if n.op in (Ops.RANGE, Ops.IF):
+                open_steps.append(len(self._steps))
+                self._steps.append(_Step(n.op, [], n, self._slot(n), self._slot(n.src[0])))
+            elif n.op in (Ops.END, Ops.ENDIF):
+                first = open_steps.pop()
+                self._steps[first].partner = len(self._steps)
+                self._steps.append(_Step(n.op, [], n, partner=first))
+            else:
+                if not self._steps or self._steps[-1].kind is not None:
+                    self._steps.append(_Step(None))
+                self._steps[-1].actions.append(self._action(n))
+
+    def _action(self, n: UOp) -> _Action:
+        if n.op in OPS:
+            function = function_of(n.op, n.dtype, n.src[0].dtype)
+            return _elementwise(function, self._slot(n), [self._slot(s) for s in n.src])
+        make = _ACTIONS.get(n.op)
+        if make is None:
+            raise errors.DeviceError(
+                f"kernel {self.program.name!r}: INTERP has no {n.op.name}: {node_to_text(n)}",
+                remedy="Lowering must rewrite it for the target of INTERP.",
+            )
+        return make(self, n)
+
+    def _fail(self, n: UOp) -> Fail:
+        return Fail(self.program.name, node_to_text(n))
+
+    # ---- running
+
+    def run(
+        self,
+        buffers: Sequence[Array],
+        variables: Mapping[str, Any] | None = None,
+        begin: int = 0,
+        end: int | None = None,
+    ) -> None:
+        """Carry out iterations begin .. end of the parallel range; all of them without `end`.
+
+        `buffers` are contiguous arrays in the order of their slots; their bytes count, not
+        their dtype. Raises `DeviceError` for an access out of range, a buffer that is too small
+        and a variable out of its limits.
+        """
+        frame = _Frame([None] * len(self._slots), begin, end)
+        for slot, value in self._fixed:
+            frame.values[slot] = value
+        self._bind(frame, buffers, variables or {})
+        if self.program.parallel is None and begin != 0:
+            return
+        with np.errstate(all="ignore"):
+            self._execute(frame)
+
+    def _bind(self, frame: _Frame, buffers: Sequence[Array], variables: Mapping[str, Any]) -> None:
+        name = self.program.name
+        for p in self.program.params:
+            slot, size = p.arg
+            if slot >= len(buffers):
+                raise errors.DeviceError(f"kernel {name!r}: no buffer was given for slot {slot}")
+            memory = Memory.over(buffers[slot], p.dtype, size)
+            if memory.size < size:
+                raise errors.DeviceError(
+                    f"kernel {name!r}: the buffer of slot {slot} has {memory.size} elements "
+                    f"of {p.dtype}, it needs {size}"
+                )
+            if p in self._slots:
+                frame.values[self._slots[p]] = memory
+        for v in self.program.variables:
+            label, least, greatest = v.arg
+            if label not in variables:
+                raise errors.DeviceError(f"kernel {name!r}: variable {label!r} has no value")
+            value = v.dtype.const(variables[label])
+            if not least <= value <= greatest:
+                raise errors.DeviceError(
+                    f"kernel {name!r}: variable {label!r} is {value}, "
+                    f"outside of its limits {least} .. {greatest}"
+                )
+            if v in self._slots:
+                frame.values[self._slots[v]] = constant(value, v.dtype)
+        for slot, dtype in self._begins:
+            frame.values[slot] = constant(frame.begin, dtype)
+
+    def _execute(self, frame: _Frame) -> None:
+        place, steps = 0, self._steps
+        while place < len(steps):
+            step = steps[place]
+            if step.kind is None:
+                for action in step.actions:
+                    action(frame)
+                place += 1
+            elif step.kind is Ops.RANGE:
+                place = self._enter(frame, step, place)
+            elif step.kind is Ops.END:
+                place = self._again(frame, steps[step.partner], step.partner, place)
+            elif step.kind is Ops.IF:
+                place = self._branch(frame, step, place)
+            else:
+                frame.mask = frame.loops.pop().mask
+                place += 1
+
+    def _enter(self, frame: _Frame, step: _Step, place: int) -> int:
+        sizes = frame.values[step.source]
+        last = int(sizes.max())
+        loop = _Loop(0, last, sizes, frame.mask)
+        if step.node is self.program.parallel:
+            loop.index = frame.begin
+            loop.last = last if frame.end is None else min(last, frame.end)
+            loop.step = self._chunk
+        if loop.index >= loop.last:
+            return step.partner + 1
+        frame.loops.append(loop)
+        self._iterate(frame, step, loop)
+        return place + 1
+
+    def _again(self, frame: _Frame, step: _Step, first: int, place: int) -> int:
+        loop = frame.loops[-1]
+        loop.index += loop.step
+        if loop.index < loop.last:
+            self._iterate(frame, step, loop)
+            return first + 1
+        frame.loops.pop()
+        frame.mask = loop.mask
+        if step.node is self.program.parallel:
+            frame.instances = 1
+        return place + 1
+
+    def _iterate(self, frame: _Frame, step: _Step, loop: _Loop) -> None:
+        assert step.node is not None
+        kind = register_dtype(step.node.dtype)
+        if step.node is self.program.parallel:
+            stop = min(loop.index + loop.step, loop.last)
+            frame.instances = stop - loop.index
+            frame.values[step.slot] = np.arange(loop.index, stop, dtype=kind)[:, None]
+            return
+        frame.values[step.slot] = np.array([[loop.index]], dtype=kind)
+        if loop.sizes.shape[0] > 1:  # the number of iterations differs between instances
+            frame.mask = _both(loop.mask, loop.sizes > loop.index)
+
+    def _branch(self, frame: _Frame, step: _Step, place: int) -> int:
+        condition = frame.values[step.source]
+        active = _both(frame.mask, condition)
+        if not active.any():
+            return step.partner + 1
+        frame.loops.append(_Loop(0, 1, condition, frame.mask))
+        frame.mask = None if condition.shape[0] == 1 and frame.mask is None else active
+        return place + 1
+
+
+def _both(mask: Array | None, condition: Array) -> Array:
+    return condition if mask is None else mask & condition
+
+
+def _bytes_of(n: UOp) -> int:
+    return int(n.arg[1]) * n.dtype.count * register_dtype(n.dtype).itemsize
+
+
+# ---- what each instruction does
+
+
+def _elementwise(function: Function, slot: int, sources: list[int]) -> _Action:
+    if len(sources) == 1:
+        (only,) = sources
+
+        def unary(frame: _Frame) -> None:
+            frame.values[slot] = function(frame.values[only])
+
+        return unary
+    if len(sources) == 2:
+        first, second = sources
+
+        def binary(frame: _Frame) -> None:
+            values = frame.values
+            values[slot] = function(values[first], values[second])
+
+        return binary
+    first, second, third = sources
+
+    def ternary(frame: _Frame) -> None:
+        values = frame.values
+        values[slot] = function(values[first], values[second], values[third])
+
+    return ternary
+
+
+def _in_register(n: UOp) -> bool:
+    return n.op is Ops.LOCAL and n.arg[2] is Space.REGISTER and n.arg[1] == 1
+
+
+def _local(executor: Executor, n: UOp) -> _Action:
+    slot = executor._slot(n)
+    dtype, size = n.dtype, n.arg[1]
+    empty = np.broadcast_to(poison(dtype), (1, dtype.count))
+
+    def register(frame: _Frame) -> None:
+        frame.values[slot] = empty
+
+    def memory(frame: _Frame) -> None:
+        frame.values[slot] = Memory.local(frame.instances, dtype.scalar, size * dtype.count)
+
+    return register if _in_register(n) else memory
+
+
+def _load(executor: Executor, n: UOp) -> _Action:
+    slot, buffer, index = executor._slot(n), executor._slot(n.src[0]), executor._slot(n.src[1])
+    if _in_register(n.src[0]):
+
+        def from_register(frame: _Frame) -> None:
+            frame.values[slot] = frame.values[buffer]
+
+        return from_register
+    lanes, fail, element = n.dtype.count, executor._fail(n), n.src[0].dtype.count
+
+    def load(frame: _Frame) -> None:
+        values = frame.values
+        memory: Memory = values[buffer]
+        places = places_of(values[index], element, lanes, memory.size, frame.mask, fail)
+        values[slot] = memory.load(places)
+
+    if len(n.src) == 2:
+        return load
+    gate, other = executor._slot(n.src[2]), executor._slot(n.src[3])
+
+    def gated(frame: _Frame) -> None:
+        values = frame.values
+        memory: Memory = values[buffer]
+        active = _both(frame.mask, values[gate])
+        places = places_of(values[index], element, lanes, memory.size, active, fail)
+        values[slot] = np.where(values[gate], memory.load(places), values[other])
+
+    return gated
+
+
+def _store(executor: Executor, n: UOp) -> _Action:
+    buffer, index, value = (executor._slot(s) for s in n.src[:3])
+    gate = executor._slot(n.src[3]) if len(n.src) == 4 else None
+    if _in_register(n.src[0]):
+
+        def to_register(frame: _Frame) -> None:
+            values = frame.values
+            active = frame.mask if gate is None else _both(frame.mask, values[gate])
+            new = values[value]
+            values[buffer] = new if active is None else np.where(active, new, values[buffer])
+
+        return to_register
+    lanes, fail, element = n.src[2].dtype.count, executor._fail(n), n.src[0].dtype.count
+
+    def store(frame: _Frame) -> None:
+        values = frame.values
+        memory: Memory = values[buffer]
+        active = frame.mask if gate is None else _both(frame.mask, values[gate])
+        places = places_of(values[index], element, lanes, memory.size, active, fail)
+        memory.store(places, values[value], active)
+
+    return store
+
+
+def _stack(executor: Executor, n: UOp) -> _Action:
+    slot, sources = executor._slot(n), [executor._slot(s) for s in n.src]
+
+    def stack(frame: _Frame) -> None:
+        parts = [frame.values[s] for s in sources]
+        rows = max(p.shape[0] for p in parts)
+        frame.values[slot] = np.concatenate([np.broadcast_to(p, (rows, 1)) for p in parts], axis=1)
+
+    return stack
+
+
+def _broadcast(executor: Executor, n: UOp) -> _Action:
+    slot, source, lanes = executor._slot(n), executor._slot(n.src[0]), n.dtype.count
+
+    def broadcast(frame: _Frame) -> None:
+        value = frame.values[source]
+        frame.values[slot] = np.broadcast_to(value, (value.shape[0], lanes))
+
+    return broadcast
+
+
+def _extract(executor: Executor, n: UOp) -> _Action:
+    slot, source, lane = executor._slot(n), executor._slot(n.src[0]), n.arg
+
+    def extract(frame: _Frame) -> None:
+        frame.values[slot] = frame.values[source][:, lane : lane + 1]
+
+    return extract
+
+
+def _across_lanes(executor: Executor, n: UOp) -> _Action:
+    """The lanes combined in halves: the order inside a reduction is free."""
+    slot, source = executor._slot(n), executor._slot(n.src[0])
+    combine = function_of(n.arg, n.dtype, n.dtype)
+
+    def across(frame: _Frame) -> None:
+        value = frame.values[source]
+        while value.shape[1] > 1:
+            half = value.shape[1] // 2
+            rest = value[:, 2 * half :]
+            value = combine(value[:, :half], value[:, half : 2 * half])
+            if rest.shape[1]:
+                value = np.concatenate([value, rest], axis=1)
+        frame.values[slot] = value
+
+    return across
+
+
+def _nothing(executor: Executor, n: UOp) -> _Action:
+    return lambda frame: None
+
+
+_ACTIONS: Final[dict[Ops, Callable[[Executor, UOp], _Action]]] = {
+    Ops.LOCAL: _local,
+    Ops.LOAD: _load,
+    Ops.STORE: _store,
+    Ops.STACK: _stack,
+    Ops.BROADCAST: _broadcast,
+    Ops.EXTRACT: _extract,
+    Ops.HREDUCE: _across_lanes,
+    Ops.BARRIER: _nothing,
+}
+
+
+def execute(
+    program: LinearProgram,
+    buffers: Sequence[Array],
+    variables: Mapping[str, Any] | None = None,
+    begin: int = 0,
+    end: int | None = None,
+) -> None:
+    """Run a program once; see `Executor.run`."""
+    Executor(program).run(buffers, variables, begin, end)

@@ -1,0 +1,156 @@
+"""`PatternMatcher`: an ordered list of rules, and which of them rewrites a node.
+
+Rules are compiled as nodes come: for each signature (the kinds of a node and its sources) a
+function is generated on first sight that holds just the rules that can match it (ir/codegen.py).
+The interpreter of patterns says the same, slower: it is the oracle in tests and serves tracing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
+
+from opgraft.errors import RewriteError
+from opgraft.ir.codegen import Function, Generator
+from opgraft.ir.intern import Kind
+from opgraft.ir.pattern import UPat
+from opgraft.ir.rule import Rule, RuleFunction, failure
+from opgraft.ir.uop import UOp
+
+RuleSpec: TypeAlias = "tuple[UPat, RuleFunction] | tuple[UPat, RuleFunction, str] | Rule"
+Signature: TypeAlias = "Kind | tuple[Kind, ...]"
+
+_WIDEST: Final = 4
+"""Nodes with more sources than this are told apart by their own kind alone."""
+_MOST_SIGNATURES: Final = 4096
+
+
+def signature(node: UOp) -> Signature:
+    """The key of a node in a table of functions."""
+    src = node.src
+    if len(src) == 2:
+        return (node.kind, src[0].kind, src[1].kind)
+    if len(src) > _WIDEST:
+        return node.kind
+    return (node.kind, *[source.kind for source in src])
+
+
+class Table(dict[Signature, "Function | None"]):
+    """The functions of one list of rules by signature; made when missing.
+
+    None stands for signatures that no rule can match. When the table is full, further signatures
+    are served by their node's own kind, which is slower but bounded.
+    """
+
+    __slots__ = ("__weakref__", "generator", "lock")
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        super().__init__()
+        self.generator: Final = Generator(rules)
+        self.lock: Final = threading.Lock()
+
+    def __missing__(self, key: Signature) -> Function | None:
+        with self.lock:
+            if key in self:
+                return self[key]
+            if isinstance(key, Kind):
+                made = self.generator.function(key, None)
+            elif len(self) < _MOST_SIGNATURES:
+                made = self.generator.function(key[0], list(key[1:]))
+            else:
+                key = key[0]
+                made = self[key] if key in self else self.generator.function(key, None)
+            self[key] = made
+        return made
+
+
+# Matchers of the same rules, such as the same sum built twice, share their functions.
+_tables: Final[WeakValueDictionary[tuple[Rule, ...], Table]] = WeakValueDictionary()
+_lock: Final = threading.Lock()
+
+
+class PatternMatcher:
+    """Rules in order of their precedence. `+` joins two lists.
+
+    A rule is `(pattern, function)` or `(pattern, function, name)`. The function takes captured
+    nodes by their names, and `ctx` if it wants the context of the rewrite; it returns the node
+    that takes the place of the matched one, or None to decline.
+
+    >>> x = UPat.var("x")
+    >>> matcher = PatternMatcher([(x + 0, lambda x: x, "add zero")])
+    >>> n = UOp.variable("n", 0, 9)
+    >>> matcher.rewrite(n + 0) is n
+    True
+    """
+
+    def __init__(self, rules: Iterable[RuleSpec]) -> None:
+        self.rules: Final = tuple(r if isinstance(r, Rule) else Rule(*r) for r in rules)
+        self._table: Table | None = None
+
+    def __add__(self, other: PatternMatcher) -> PatternMatcher:
+        return PatternMatcher((*self.rules, *other.rules))
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self.rules)} rules>"
+
+    @property
+    def table(self) -> Table:
+        """The compiled functions, by signature; see `signature`."""
+        found = self._table
+        if found is None:
+            with _lock:
+                found = _tables.get(self.rules)
+                if found is None:
+                    found = _tables[self.rules] = Table(self.rules)
+            self._table = found
+        return found
+
+    def rewrite(self, uop: UOp, ctx: Any = None) -> UOp | None:
+        """What the first rule that fires makes of the node; None: no rule fires."""
+        function = (self._table or self.table)[signature(uop)]
+        return None if function is None else function(uop, ctx)
+
+    def interpret(self, uop: UOp, ctx: Any = None) -> UOp | None:
+        """As `rewrite`, by walking the patterns: the oracle of the compiled form."""
+        found = self.trace(uop, ctx)
+        return None if found is None else found[1]
+
+    def trace(self, uop: UOp, ctx: Any = None) -> tuple[Rule, UOp] | None:
+        """The first rule that fires, and what it makes of the node."""
+        for rule in self.rules:
+            try:
+                made = rule.interpret(uop, ctx)
+            except Exception as error:
+                raise failure(rule, uop, error) from error
+            if made is not None:
+                return rule, made
+        return None
+
+
+class EqualitySet(PatternMatcher):
+    """Rules whose two sides mean the same for every value: no context, no effect.
+
+    Two of them add up to another; with a plain PatternMatcher the sum is a plain one.
+    """
+
+    def __init__(self, rules: Iterable[RuleSpec]) -> None:
+        super().__init__(rules)
+        for rule in self.rules:
+            if rule.takes_ctx:
+                raise RewriteError(
+                    f"rule {rule} takes ctx, so what it makes depends on more than its pattern; "
+                    "that is a lowering, not an equality",
+                    remedy="put it in a PatternMatcher",
+                )
+
+    def __add__(self, other: PatternMatcher) -> PatternMatcher:
+        kind = EqualitySet if isinstance(other, EqualitySet) else PatternMatcher
+        return kind((*self.rules, *other.rules))

@@ -1,0 +1,108 @@
+"""What happened on the way to a result: told by those who did it, to whoever listens.
+
+`opgraft explain` and the setting TRACE listen. With nobody listening a teller pays for one look
+at a list:
+
+    if journal.heard():
+        journal.tell("plan", "3 kernels", begin, text=...)
+
+Kinds in use: "kernel" (runtime: one was made; details device and pair by name, the device itself
+as `on`, sink, executable, lowering and compiling in seconds, found: in the cache), "plan" (what a
+scheduler chose and at what cost; details text). Every event with a text is shown by `explain`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from opgraft import settings
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that was done."""
+
+    kind: str
+    name: str
+    begin: float
+    """As `time.perf_counter` counts."""
+    seconds: float
+    thread: int
+    details: Mapping[str, Any]
+
+
+_lock: Final = threading.Lock()
+_listeners: Final[list[Callable[[Event], None]]] = []
+_traces: Final[dict[str, list[Event]]] = {}
+
+
+def heard() -> bool:
+    """Whether anybody listens. TRACE counts, and is looked up in the settings of the caller."""
+    return bool(_listeners) or bool(settings.TRACE)
+
+
+def watched() -> bool:
+    """Whether somebody listens who wants to see every step, those that a cache saves too."""
+    return bool(_listeners)
+
+
+def tell(kind: str, name: str, begin: float, **details: Any) -> None:
+    """Tell what was begun at `begin` and is done now."""
+    now = time.perf_counter()
+    event = Event(kind, name, begin, now - begin, threading.get_native_id(), details)
+    with _lock:
+        listeners = tuple(_listeners)
+        if settings.TRACE:
+            if not _traces:
+                atexit.register(_write_traces)
+            _traces.setdefault(settings.TRACE, []).append(event)
+    for listener in listeners:
+        listener(event)
+
+
+@contextmanager
+def listening(listener: Callable[[Event], None]) -> Iterator[None]:
+    """Have `listener` called with what any thread does, while the block runs."""
+    with _lock:
+        _listeners.append(listener)
+    try:
+        yield
+    finally:
+        with _lock:
+            _listeners.remove(listener)
+
+
+def chrome(events: list[Event]) -> dict[str, Any]:
+    """The events in the JSON form that Perfetto and chrome://tracing read; times in us."""
+    rows = [
+        {
+            "name": event.name,
+            "cat": event.kind,
+            "ph": "X",
+            "ts": event.begin * 1e6,
+            "dur": event.seconds * 1e6,
+            "pid": os.getpid(),
+            "tid": event.thread,
+            "args": {
+                key: value
+                for key, value in event.details.items()
+                if isinstance(value, (str, int, float, bool))
+            },
+        }
+        for event in events
+    ]
+    return {"traceEvents": rows, "displayTimeUnit": "ms"}
+
+
+def _write_traces() -> None:
+    for path, events in _traces.items():
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(chrome(events), file)

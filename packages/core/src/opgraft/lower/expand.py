@@ -1,0 +1,176 @@
+"""Carry out VECTOR and UNROLL ranges.
+
+Before: a kernel graph whose schedule has marked some ranges VECTOR or UNROLL (constant extents).
+After: none of these ranges is left. An unrolled range has become copies of what it stood in; a
+vector range has become vector operations: consecutive accesses are vector loads and stores,
+accesses that don't move are scalar and broadcast, the rest goes lane by lane (or by vectors of
+indices where the target gathers). A REDUCE over such a range is a tree of its copies, or a
+vector REDUCE followed by HREDUCE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opgraft.dtype import dtypes
+from opgraft.errors import LoweringError
+from opgraft.ir.loops import split_stride
+from opgraft.ir.ops import AxisKind, GroupOp, Ops
+from opgraft.ir.uop import UOp, substitute, toposort
+from opgraft.opt.actions import close_copies
+from opgraft.target import Target
+
+
+def expand(sink: UOp, target: Target, simplify: Callable[[UOp], UOp]) -> UOp:
+    """The kernel without VECTOR and UNROLL ranges; `simplify` tidies indices in between."""
+    # vectors first: the copies of an unrolled REDUCE are then added as vectors, lane by lane
+    sink = Vectorizer(target).run(sink)
+    unrolled = _ranges_of(sink, AxisKind.UNROLL)
+    for loop in unrolled:
+        sink = unroll(sink, loop)
+    return simplify(sink) if unrolled else sink
+
+
+def _ranges_of(sink: UOp, kind: AxisKind) -> list[UOp]:
+    return [n for n in sink.toposort() if n.op is Ops.RANGE and n.arg[1] is kind]
+
+
+def extent(loop: UOp) -> int:
+    """The constant extent of a range; LoweringError where it is not known."""
+    size = loop.src[0].const_value
+    if size is None:
+        raise LoweringError(f"range {loop.arg[0]} has no constant extent, so it can't be expanded")
+    return int(size)
+
+
+def unroll(sink: UOp, loop: UOp) -> UOp:
+    """The graph with one copy of what stood in `loop` for each of its values."""
+    values = [UOp.const(dtypes.index, i) for i in range(extent(loop))]
+    return close_copies(sink, loop, [({loop: v}, ()) for v in values])
+
+
+class Vectorizer:
+    """Turns VECTOR ranges into vector operations, innermost users first."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def run(self, sink: UOp) -> UOp:
+        done: dict[UOp, tuple[UOp, ...]] = {}
+        for n in sink.toposort():
+            own = [r for r in n.src[1:] if _is_vector(r)] if n.op in (Ops.END, Ops.REDUCE) else []
+            if not own:
+                src = tuple(part for s in n.src for part in done[s])
+                done[n] = (n if src == n.src else n.with_src(src),)
+                continue
+            if len(own) > 1:
+                raise LoweringError("a statement has at most one VECTOR range")
+            rest = tuple(done[r][0] for r in n.src[1:] if r is not own[0])
+            body = done[n.src[0]][0]
+            if n.op is Ops.END:
+                parts = Lanes(own[0], self.target).effect(body)
+                done[n] = tuple(p.end(*rest) for p in parts)
+            else:
+                vector = Lanes(own[0], self.target).value(body)
+                total = vector.reduce(n.arg, *rest)
+                done[n] = (UOp(Ops.HREDUCE, n.dtype, (total,), n.arg),)
+        return done[sink][0]
+
+
+def _is_vector(loop: UOp) -> bool:
+    return loop.op is Ops.RANGE and loop.arg[1] is AxisKind.VECTOR
+
+
+class Lanes:
+    """What stands in one VECTOR range, as vectors with one lane for each of its values."""
+
+    def __init__(self, loop: UOp, target: Target) -> None:
+        self.loop = loop
+        self.count = extent(loop)
+        self.gathers = target.gather
+        self.done: dict[UOp, UOp] = {}
+        self.lanes: dict[tuple[UOp, int], UOp] = {}
+
+    def varies(self, n: UOp) -> bool:
+        return self.loop in n.ranges
+
+    def lane(self, n: UOp, index: int) -> UOp:
+        """The scalar graph of `n` in one lane."""
+        key = (n, index)
+        found = self.lanes.get(key)
+        if found is None:
+            found = self.lanes[key] = substitute(
+                (n,), {self.loop: UOp.const(dtypes.index, index)}
+            )[0]
+        return found
+
+    def vector(self, n: UOp) -> UOp:
+        """`n` as a vector: computed so already, or a scalar in every lane."""
+        if self.varies(n):
+            return self.done[n]
+        return n.broadcast(self.count)
+
+    def value(self, root: UOp) -> UOp:
+        """`root` for all values of the range at once."""
+        if not self.varies(root):
+            return root.broadcast(self.count)
+        for n in toposort((root,), lambda n: n not in self.done and self.varies(n)):
+            if n not in self.done and self.varies(n):
+                self.done[n] = self._one(n)
+        return self.done[root]
+
+    def _one(self, n: UOp) -> UOp:
+        count = self.count
+        if n is self.loop:
+            return UOp(Ops.IOTA, dtypes.index.vec(count))
+        if n.dtype.count > 1:
+            raise LoweringError("one expression stands in two VECTOR ranges")
+        if n.op in GroupOp.ALU:
+            return UOp(n.op, n.dtype.vec(count), tuple(self.vector(s) for s in n.src), n.arg)
+        if n.op is Ops.LOAD:
+            return self._load(n)
+        if n.op is Ops.REDUCE:
+            return UOp(Ops.REDUCE, n.dtype.vec(count), (self.vector(n.src[0]), *n.src[1:]), n.arg)
+        if n.op is Ops.SCAN and n.src[1] is not self.loop:
+            return UOp(Ops.SCAN, n.dtype.vec(count), (self.vector(n.src[0]), n.src[1]), n.arg)
+        raise LoweringError(f"{n.op.name} can't be carried out on lanes of {self.loop.arg[0]}")
+
+    def _load(self, n: UOp) -> UOp:
+        buffer, index, *gated = n.src
+        dtype = n.dtype.vec(self.count)
+        if self.varies(buffer):
+            raise LoweringError("a local buffer that is filled lane by lane can't be read so")
+        uniform_gate = not gated or not self.varies(gated[0])
+        base, stride = split_stride(index, self.loop)
+        if stride == 0 and uniform_gate and not (gated and self.varies(gated[1])):
+            return n.with_src((buffer, base, *gated)).broadcast(self.count)
+        if stride == 1 and uniform_gate:
+            tail = (gated[0], self.vector(gated[1])) if gated else ()
+            return UOp(Ops.LOAD, dtype, (buffer, base, *tail))
+        if self.gathers:
+            for part in (index, *gated):
+                self.value(part)
+            return UOp(
+                Ops.LOAD, dtype, (buffer, self.vector(index), *(self.vector(g) for g in gated))
+            )
+        return UOp(Ops.STACK, dtype, tuple(self.lane(n, i) for i in range(self.count)))
+
+    def effect(self, store: UOp) -> tuple[UOp, ...]:
+        """A STORE for all values of the range: one vector store, or one store a lane."""
+        if store.op is not Ops.STORE:
+            raise LoweringError(f"a VECTOR range is closed by {store.op.name}, not by a STORE")
+        buffer, index, value, *gate = store.src
+        base, stride = split_stride(index, self.loop)
+        uniform_gate = not gate or not self.varies(gate[0])
+        if stride == 1 and uniform_gate:
+            return (store.with_src((buffer, base, self.value(value), *gate)),)
+        whole = self.value(value)
+        if self.gathers:
+            self.value(index)
+            gates = tuple(self.value(g) for g in gate)
+            return (store.with_src((buffer, self.vector(index), whole, *gates)),)
+        parts = []
+        for i in range(self.count):
+            tail = tuple(self.lane(g, i) for g in gate)
+            parts.append(store.with_src((buffer, self.lane(index, i), whole.extract(i), *tail)))
+        return tuple(parts)

@@ -1,0 +1,86 @@
+"""Give `index` values a width.
+
+Before: addresses and loop counts are unbounded integers. After: each is int32 if its bounds and
+those of everything it is computed from fit, else int64; nothing is `index` any more. Why here:
+the rules of index math hold without exception only on unbounded integers, and the bounds of
+every intermediate are known once the indices have their final form.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from opgraft.dtype import DType, dtypes
+from opgraft.errors import LoweringError
+from opgraft.ir.ops import Ops
+from opgraft.ir.uop import UOp
+
+_INT32: Final = (int(dtypes.int32.min), int(dtypes.int32.max))
+_ORDER: Final = frozenset({Ops.LOAD, Ops.STORE, Ops.END, Ops.AFTER, Ops.SINK, Ops.BARRIER})
+_INT64: Final = (int(dtypes.int64.min), int(dtypes.int64.max))
+
+
+def lower_index(sink: UOp) -> UOp:
+    """The graph with int32 and int64 for `index`; LoweringError where int64 is too narrow.
+
+    An index computed from values in memory has no bounds of its own: it is int64, and a gate
+    keeps accesses inside their buffer.
+    """
+    done: dict[UOp, UOp] = {}
+    loose: set[UOp] = set()  # computed from values in memory
+    for n in sink.toposort():
+        src = tuple([done[s] for s in n.src])
+        if n.dtype.is_index or any(s.dtype.is_index for s in n.src):
+            if n.op is Ops.CAST or any(s in loose for s in n.src):
+                loose.add(n)
+            done[n] = _lower(n, src, n in loose)
+        else:
+            done[n] = n if src == n.src else n.with_src(src)
+    return done[sink]
+
+
+def _lower(n: UOp, src: tuple[UOp, ...], loose: bool) -> UOp:
+    wide = any(s.dtype.is_index and l.dtype.bits > 32 for s, l in zip(n.src, src, strict=True))
+    if n.op is Ops.CAST:
+        if not n.dtype.is_index:
+            return src[0].cast(n.dtype)
+        wide = not _fits(n, _INT32)
+        return src[0].cast(_width(n, wide, loose))
+    if n.op in _ORDER:
+        return n.with_src(src)
+    if n.op in (Ops.REDUCE, Ops.SCAN) and not n.dtype.is_index:
+        return n.with_src(src)
+    if n.op in (Ops.REDUCE, Ops.SCAN):
+        dtype = _width(n, wide or not _fits(n, _INT32), loose)
+        return UOp(n.op, dtype, (src[0].cast(dtype), *src[1:]), n.arg, n.tag)
+    if n.dtype.is_index:
+        wide = wide or not _fits(n, _INT32)
+        dtype = _width(n, wide, loose)
+        operands = _aligned(n, src, dtype.scalar)
+        if n.op is Ops.CONST:
+            return UOp(Ops.CONST, dtype, (), n.arg, n.tag)
+        return UOp(n.op, dtype, operands, n.arg, n.tag)
+    # comparisons and the like: operands of one width
+    scalar = dtypes.int64 if wide else dtypes.int32
+    return UOp(n.op, n.dtype, _aligned(n, src, scalar), n.arg, n.tag)
+
+
+def _aligned(n: UOp, src: tuple[UOp, ...], scalar: DType) -> tuple[UOp, ...]:
+    """The sources, those that were `index` in one width. A RANGE's extent has the RANGE's."""
+    return tuple(
+        l.cast(scalar.vec(l.dtype.count)) if s.dtype.is_index else l
+        for s, l in zip(n.src, src, strict=True)
+    )
+
+
+def _fits(n: UOp, limits: tuple[int, int]) -> bool:
+    return bool(limits[0] <= n.vmin and n.vmax <= limits[1])
+
+
+def _width(n: UOp, wide: bool, loose: bool) -> DType:
+    if wide and not loose and not _fits(n, _INT64):
+        raise LoweringError(
+            f"an index within [{n.vmin}, {n.vmax}] does not fit 64 bits",
+            remedy="bound the values it is computed from, for instance with maximum and minimum",
+        )
+    return (dtypes.int64 if wide else dtypes.int32).vec(n.dtype.count)

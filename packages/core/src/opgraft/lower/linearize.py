@@ -1,0 +1,445 @@
+"""Order a kernel: from a graph of effects to the list of instructions that a renderer prints.
+
+Before: a kernel graph without VECTOR and UNROLL ranges and without `index` values.
+After: a LinearProgram. REDUCE and SCAN have become registers, AFTER has become order.
+
+How: a *statement* is an effect, or a REDUCE; it opens loops of its own inside the loops that it
+is free in. A block (the body of one loop, or the kernel itself) is given the statements to carry
+out in it. It takes those whose needs are met, opens one loop for all that want the same range
+next, and hands them to the block inside. A pure value is computed where it is first needed, but
+in the outermost block that has all it depends on: loop invariants leave their loops for free.
+Where a statement needs the finished result of another, the two get loops of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from opgraft.dtype import DType, dtypes
+from opgraft.errors import LoweringError
+from opgraft.ir.linear import KernelInfo, LinearProgram
+from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
+from opgraft.ir.reduction import combine, identity
+from opgraft.ir.uop import UOp, toposort
+
+_LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
+_ZERO: Final = UOp.const(dtypes.int32, 0)
+
+
+@dataclass(eq=False)
+class _Statement:
+    """An effect or a REDUCE: what it computes, the loops of its own, what must be done before."""
+
+    node: UOp
+    own: tuple[UOp, ...]
+    free: frozenset[UOp]
+    needs: list[_Statement] = field(default_factory=list)
+    readers: list[_Statement] = field(default_factory=list)
+    """Statements that read what this one overwrites: before it, where both are carried out."""
+
+    @property
+    def is_reduce(self) -> bool:
+        return self.node.op is Ops.REDUCE
+
+
+@dataclass(eq=False)
+class _Block:
+    """The body of a loop (`range`), or of the kernel."""
+
+    range: UOp | None
+    depth: int
+    items: list[UOp] = field(default_factory=list)
+    known: list[UOp] = field(default_factory=list)
+    """Nodes whose value was computed here, to be forgotten at the end of the block."""
+
+
+Work = tuple[_Statement, tuple[UOp, ...]]
+
+
+def linearize(sink: UOp, fma: frozenset[DType] = frozenset()) -> LinearProgram:
+    """The instructions of a kernel in order.
+
+    `fma` names the float dtypes in which a REDUCE's accumulate step over a product becomes one
+    MULACC. Raises LoweringError for a graph whose loops cannot be nested.
+    """
+    return _Linearizer(sink, fma).run()
+
+
+class _Linearizer:
+    def __init__(self, sink: UOp, fma: frozenset[DType]) -> None:
+        self.sink = sink
+        self.fma = fma
+        self.nodes = sink.toposort()
+        self.statements: dict[UOp, _Statement] = {}
+        self.blocks: list[_Block] = []
+        self.values: dict[UOp, tuple[UOp, int]] = {}  # node -> (instruction, depth of its block)
+        self.opened: dict[UOp, int] = {}  # RANGE -> depth of its block
+        self.registers = 0
+        self.scan_outside = self._scan_order()
+        self.parallel = self._parallel_range()
+        self.ordered: list[_Statement] = []
+        self.registers_of: dict[_Statement, UOp] = {}
+
+    # ---- the statements and what they need
+
+    def _scan_order(self) -> dict[UOp, frozenset[UOp]]:
+        """For the range of each SCAN, the ranges that its loop must stand inside of."""
+        outside: dict[UOp, frozenset[UOp]] = {}
+        for n in self.nodes:
+            if n.op is Ops.SCAN:
+                loop = n.src[1]
+                others = frozenset(r for r in n.src[0].ranges if r is not loop)
+                outside[loop] = outside.get(loop, frozenset()) | others
+        return outside
+
+    def _parallel_range(self) -> UOp | None:
+        found = [n for n in self.nodes if n.op is Ops.RANGE and n.arg[1] is AxisKind.PARALLEL]
+        if len(found) > 1:
+            names = ", ".join(str(r.arg[0]) for r in found)
+            raise LoweringError(f"a kernel has one parallel axis, this one has {names}")
+        return found[0] if found else None
+
+    def _collect(self) -> list[_Statement]:
+        """Statements in an order in which each stands after those it needs."""
+        effects = set(self.sink.src)
+        for n in self.nodes:
+            if n.op is Ops.AFTER:
+                effects.update(n.src[1:])
+        below: dict[UOp, tuple[_Statement, ...]] = {}
+        ordered: list[_Statement] = []
+        written = {_target(e) for e in effects}
+        readers: dict[UOp, list[_Statement]] = {}  # PARAM -> statements that read its old data
+        plain: dict[UOp, tuple[UOp, ...]] = {}  # node -> PARAMs read without AFTER below it
+        for n in self.nodes:
+            needs = tuple(dict.fromkeys(s for source in n.src for s in below[source]))
+            reads = tuple(dict.fromkeys(p for source in n.src for p in plain[source]))
+            if n.op is Ops.LOAD and n.src[0] in written:
+                reads = tuple(dict.fromkeys((*reads, n.src[0])))
+            if n.op is Ops.REDUCE or n in effects:
+                own = n.src[1:] if n.op in (Ops.REDUCE, Ops.END) else ()
+                made = _Statement(n, own, frozenset(n.ranges), list(needs))
+                self.statements[n] = made
+                ordered.append(made)
+                for buffer in reads:
+                    readers.setdefault(buffer, []).append(made)
+                below[n], plain[n] = (made,), ()
+            else:
+                below[n], plain[n] = needs, reads
+        for statement in ordered:
+            if not statement.is_reduce:
+                own = _target(statement.node)
+                statement.readers = [
+                    r
+                    for r in readers.get(own, ())
+                    if r is not statement and (r.is_reduce or _target(r.node) is not own)
+                ]
+        return _sorted(ordered)
+
+    # ---- blocks
+
+    def run(self) -> LinearProgram:
+        self.ordered = self._collect()
+        root = _Block(None, 0)
+        self.blocks.append(root)
+        work = [(self.statements[e], self.statements[e].own) for e in dict.fromkeys(self.sink.src)]
+        beside = [w for w in work if self.parallel is not None and self.parallel not in w[1]]
+        self._fill(root, [w for w in work if w not in beside])
+        if beside:
+            self._once(root, beside)
+        info = self.sink.arg if isinstance(self.sink.arg, KernelInfo) else KernelInfo()
+        params = sorted((n for n in self.nodes if n.op is Ops.PARAM), key=lambda p: p.arg[0])
+        variables = sorted((n for n in self.nodes if n.op is Ops.VAR), key=lambda v: v.arg[0])
+        written = {_target(n).arg[0] for n in self.nodes if _stores_param(n)}
+        return LinearProgram(
+            info.name,
+            tuple(root.items),
+            tuple(params),
+            tuple(variables),
+            self.parallel,
+            written=tuple(sorted(written)),
+            operations=_operations(root.items),
+        )
+
+    def _fill(self, block: _Block, given: list[Work]) -> None:
+        """Carry out the given statements in this block, and whatever they need here."""
+        work = self._here(block, given)
+        waiting: dict[_Statement, tuple[UOp, ...]] = dict(work)
+        before = self._order_within(list(waiting))
+        while waiting:
+            ready = [s for s in waiting if not any(n in waiting for n in before[s])]
+            if not ready:
+                names = ", ".join(s.node.op.name for s in waiting)
+                raise LoweringError(f"statements wait for each other: {names}")
+            now = [s for s in ready if not waiting[s]]
+            for statement in now:
+                self._body(block, statement)
+                if not statement.own:
+                    self._finish(block, statement)
+                del waiting[statement]
+            if now:
+                continue
+            first = self._next_range(ready[0], waiting[ready[0]])
+            group = [s for s in ready if self._next_range(s, waiting[s]) is first]
+            for statement in group:
+                if statement.is_reduce and waiting[statement] == statement.own:
+                    self._open_register(block, statement)
+            inner = [(s, tuple(r for r in waiting[s] if r is not first)) for s in group]
+            self._loop(block, first, inner)
+            for statement in group:
+                if waiting[statement] == statement.own:
+                    self._finish(block, statement)
+                del waiting[statement]
+
+    def _once(self, root: _Block, work: list[Work]) -> None:
+        """What stands beside the parallel loop is done by the one part that starts at 0."""
+        begin = UOp(Ops.SPECIAL, dtypes.int64, (), ("begin", 1 << 62))
+        first = begin.eq(0)
+        test = UOp(Ops.IF, dtypes.void, (first,))
+        inner = _Block(None, root.depth + 1)
+        self.blocks.append(inner)
+        self._fill(inner, work)
+        self.blocks.pop()
+        for n in inner.known:
+            del self.values[n]
+        root.items += [first, test, *inner.items, UOp(Ops.ENDIF, dtypes.void, (test,))]
+
+    def _here(self, block: _Block, given: list[Work]) -> list[Work]:
+        """The given statements and all they need that belongs into this block."""
+        found: dict[_Statement, tuple[UOp, ...]] = dict(given)
+        seen: set[_Statement] = set(found)
+        stack = list(reversed(list(found)))
+        while stack:
+            for need in stack.pop().needs:
+                if need in seen or need.node in self.values:
+                    continue
+                seen.add(need)
+                stack.append(need)
+                if all(r in self.opened for r in need.free):
+                    found[need] = need.own
+        position = {s: i for i, s in enumerate(self.ordered)}
+        return sorted(found.items(), key=lambda item: position[item[0]])
+
+    def _order_within(self, here: list[_Statement]) -> dict[_Statement, list[_Statement]]:
+        """For each statement of a block the others of the block that must come before it."""
+        wanted = set(here)
+        before: dict[_Statement, list[_Statement]] = {}
+        closure: dict[_Statement, dict[_Statement, None]] = {}
+        for statement in here:
+            found: dict[_Statement, None] = {}
+            seen: dict[_Statement, None] = {}
+            stack = list(statement.needs)
+            while stack:
+                need = stack.pop()
+                if need in seen or need.node in self.values:
+                    continue
+                seen[need] = None
+                if need in wanted:
+                    found[need] = None
+                stack.extend(need.needs)
+            before[statement], closure[statement] = list(found), seen
+        for statement in here:
+            for other in here:
+                if other is statement or statement in closure[other]:
+                    continue
+                if any(r is other or r in closure[other] for r in statement.readers):
+                    before[statement].append(other)
+        return before
+
+    def _next_range(self, statement: _Statement, left: tuple[UOp, ...]) -> UOp:
+        """The loop that a statement opens next: in its own order, but the ranges of a SCAN last."""
+        remaining = set(left)
+        for loop in left:
+            if not (self.scan_outside.get(loop, frozenset()) & remaining) - {loop}:
+                return loop
+        raise LoweringError(
+            "the ranges of two SCANs would each have to stand inside the other: "
+            + ", ".join(str(r.arg[0]) for r in left),
+            remedy="materialise the inner SCAN first",
+        )
+
+    def _loop(self, block: _Block, loop: UOp, work: list[Work]) -> None:
+        opened = loop.with_src(tuple(self._value(block, s) for s in loop.src))
+        inner = _Block(opened, block.depth + 1)
+        self.blocks.append(inner)
+        self.opened[loop] = inner.depth
+        self._know(inner, loop, opened)
+        self._fill(inner, work)
+        self.blocks.pop()
+        for n in inner.known:
+            del self.values[n]
+        del self.opened[loop]
+        block.items.append(opened)
+        block.items.extend(inner.items)
+        block.items.append(UOp(Ops.END, dtypes.void, (opened,)))
+
+    def _know(self, block: _Block, n: UOp, instruction: UOp) -> None:
+        self.values[n] = (instruction, block.depth)
+        block.known.append(n)
+
+    # ---- statements
+
+    def _open_register(self, block: _Block, statement: _Statement) -> None:
+        n = statement.node
+        register = self._new_register(block, n.dtype, identity(n.arg, n.dtype))
+        self.registers_of[statement] = register
+
+    def _new_register(self, block: _Block, dtype: DType, start: UOp) -> UOp:
+        register = UOp(Ops.LOCAL, dtype, (), (f"acc{self.registers}", 1, Space.REGISTER))
+        self.registers += 1
+        block.items.append(register)
+        block.items.append(register.store(_ZERO, self._value(block, start)))
+        return register
+
+    def _finish(self, block: _Block, statement: _Statement) -> None:
+        if statement.is_reduce:
+            register = self.registers_of.pop(statement)
+            result = UOp(Ops.LOAD, statement.node.dtype, (register, _ZERO))
+            block.items.append(result)
+            self._know(block, statement.node, result)
+        else:
+            self._know(block, statement.node, statement.node)
+
+    def _body(self, block: _Block, statement: _Statement) -> None:
+        n = statement.node
+        if statement.is_reduce:
+            self._accumulate(block, self.registers_of[statement], n.arg, n.src[0])
+            return
+        store = n.src[0] if n.op is Ops.END else n
+        if store is not n and store in self.statements:
+            return  # an END around another effect, which is done by now
+        block.items.append(store.with_src(tuple(self._value(block, s) for s in store.src)))
+
+    def _accumulate(self, block: _Block, register: UOp, op: Ops, value: UOp) -> UOp:
+        """Emit `register = register op value`; the new value."""
+        old = UOp(Ops.LOAD, register.dtype, (register, _ZERO))
+        fused = (
+            op is Ops.ADD
+            and value.op is Ops.MUL
+            and value not in self.values
+            and value.dtype.is_float
+            and value.dtype.scalar in self.fma
+        )
+        if fused:
+            factors = tuple(self._value(block, s) for s in value.src)
+            block.items.append(old)
+            new = UOp(Ops.MULACC, register.dtype, (*factors, old))
+        else:
+            item = self._value(block, value)
+            block.items.append(old)
+            new = combine(op, old, item)
+        block.items.append(new)
+        block.items.append(register.store(_ZERO, new))
+        return new
+
+    # ---- values
+
+    def _value(self, block: _Block, root: UOp) -> UOp:
+        """The instruction whose result is `root`, emitted now if need be."""
+        known = self.values.get(root)
+        if known is not None:
+            return known[0]
+        if root.op in _LEAVES:
+            return root
+        for n in toposort((root,), lambda n: n not in self.values and n.op not in _LEAVES):
+            if n in self.values or n.op in _LEAVES:
+                continue
+            self._emit(n)
+        return self.values[root][0]
+
+    def _depth(self, n: UOp) -> int:
+        found = self.values.get(n)
+        return found[1] if found is not None else 0
+
+    def _emit(self, n: UOp) -> None:
+        if n.op is Ops.LOCAL:
+            home = self.blocks[1 if self.parallel is not None and len(self.blocks) > 1 else 0]
+            home.items.append(n)
+            self._know(home, n, n)
+            return
+        if n.op is Ops.REDUCE or n in self.statements:
+            raise LoweringError(f"the result of {n.op.name} is used outside of its loops")
+        if n.op is Ops.RANGE:
+            raise LoweringError(f"range {n.arg[0]} is used outside of its loop")
+        depth = max((self._depth(s) for s in n.src), default=0)
+        if n.op is Ops.SCAN:
+            self._emit_scan(n, depth)
+            return
+        if n.op is Ops.AFTER:
+            self._know(self.blocks[depth], n, self._instruction(n.src[0]))
+            return
+        if n.op is Ops.LOAD:
+            depth = max(depth, self._innermost_maybe_empty())
+        home = self.blocks[depth]
+        made = n.with_src(tuple([self._instruction(s) for s in n.src]))
+        home.items.append(made)
+        self._know(home, n, made)
+
+    def _instruction(self, n: UOp) -> UOp:
+        found = self.values.get(n)
+        return found[0] if found is not None else n
+
+    def _innermost_maybe_empty(self) -> int:
+        """The deepest loop that may have no iterations: a load must not be moved out of it."""
+        for block in reversed(self.blocks):
+            if block.range is not None and block.range.src[0].vmin < 1:
+                return block.depth
+        return 0
+
+    def _emit_scan(self, n: UOp, depth: int) -> None:
+        value, loop = n.src
+        home = self.blocks[self.opened[loop]]
+        if depth > home.depth:
+            raise LoweringError(
+                f"a SCAN over {loop.arg[0]} depends on a loop inside of it",
+                remedy="order the ranges so that the scanned one is innermost",
+            )
+        outside = self.blocks[home.depth - 1]
+        register = self._new_register(outside, n.dtype, identity(n.arg, n.dtype))
+        self._know(home, n, self._accumulate(home, register, n.arg, value))
+
+
+def _target(effect: UOp) -> UOp:
+    """The PARAM or LOCAL that a STORE or END of one writes to."""
+    while effect.op is Ops.END:
+        effect = effect.src[0]
+    buffer = effect.src[0]
+    while buffer.op is Ops.AFTER:
+        buffer = buffer.src[0]
+    return buffer
+
+
+def _stores_param(n: UOp) -> bool:
+    return n.op is Ops.STORE and _target(n).op is Ops.PARAM
+
+
+def _sorted(statements: list[_Statement]) -> list[_Statement]:
+    """The statements, each after those it needs, else in the given order."""
+    done: dict[_Statement, None] = {}
+    for start in statements:
+        stack = [(start, False)]
+        while stack:
+            top, ready = stack.pop()
+            if top in done:
+                continue
+            if ready:
+                done[top] = None
+                continue
+            stack.append((top, True))
+            stack.extend((n, False) for n in reversed(top.needs) if n not in done)
+    return list(done)
+
+
+def _operations(items: list[UOp]) -> int:
+    """Elementwise operations of one run, lanes counted, loops by their greatest extent."""
+    total = 0
+    times = [1]
+    for n in items:
+        if n.op is Ops.RANGE:
+            times.append(times[-1] * max(1, int(min(n.src[0].vmax, 1 << 40))))
+        elif n.op is Ops.END and n.src[0].op is Ops.RANGE:
+            times.pop()
+        elif n.op in GroupOp.ALU or n.op in (Ops.LOAD, Ops.STORE):
+            lanes = n.dtype.count if n.op is not Ops.STORE else n.src[2].dtype.count
+            total += times[-1] * lanes
+    return total

@@ -1,0 +1,49 @@
+"""The way of a kernel, from what an array program asks for to a list of instructions.
+
+Each pass is a file of this folder whose docstring says what holds before and after it.
+"""
+
+from __future__ import annotations
+
+from opgraft import settings
+from opgraft.ir.linear import LinearProgram
+from opgraft.ir.matcher import PatternMatcher
+from opgraft.ir.rewrite import graph_rewrite
+from opgraft.ir.spec import check
+from opgraft.ir.uop import UOp
+from opgraft.lower.decompose import decompositions
+from opgraft.lower.expand import expand
+from opgraft.lower.index import lower_index
+from opgraft.lower.linearize import linearize
+from opgraft.lower.nest import nest_effects
+from opgraft.opt.heuristic import schedule
+from opgraft.rules.sets import symbolic_simple
+from opgraft.rules.simplify import simplify
+from opgraft.target import Target
+
+
+def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> LinearProgram:
+    """The kernel as instructions that a renderer for `target` prints.
+
+    `extra` holds a renderer's own rewrites, done last. Raises SpecError for a graph that is not
+    a kernel, LoweringError for one that the target can't run.
+    """
+    watch = bool(settings.SPEC)
+    if watch:
+        check(sink, "kernel")
+    sink = nest_effects(sink)
+    sink = simplify(sink, stage="index")
+    sink = schedule(sink, target)
+    sink = expand(sink, target, simplify)
+    sink = simplify(sink, stage="scalar")
+    sink = lower_index(sink)
+    sink = graph_rewrite(sink, decompositions(target), name="decompose")
+    sink = graph_rewrite(sink, symbolic_simple, name="tidy")
+    if extra is not None:
+        sink = graph_rewrite(sink, extra, name="renderer's own")
+    if watch:
+        check(sink, "lowered", target)
+    program = linearize(sink, target.fma)
+    if watch:
+        check(program, "linear", target)
+    return program

@@ -1,0 +1,223 @@
+"""Transformations of a kernel's loops. Each is a value: it prints, compares, and applies.
+
+An action names the range it works on. `apply` hands back the new kernel graph, or raises
+`Refused` with the reason; it never gives a kernel of another meaning (the order inside a REDUCE
+is free, see docs/meaning.md).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from opgraft.dtype import dtypes
+from opgraft.errors import OpgraftError
+from opgraft.ir.ops import AxisKind, Ops
+from opgraft.ir.reduction import combine
+from opgraft.ir.uop import UOp
+from opgraft.opt.axes import Kernel, constant_extent, rename
+from opgraft.rules.simplify import simplify
+
+
+class Refused(OpgraftError):
+    """An action that is not legal on this kernel."""
+
+
+class Action(ABC):
+    """A step of a schedule."""
+
+    @abstractmethod
+    def apply(self, sink: UOp) -> UOp:
+        """The kernel after the action. Raises Refused."""
+
+
+def _loop(sink: UOp, name: object) -> UOp:
+    kernel = Kernel(sink)
+    found = kernel.find(name)
+    if found is None:
+        known = ", ".join(str(r.arg[0]) for r in kernel.ranges)
+        raise Refused(f"no range is named {name!r}; there are {known or 'none'}")
+    return found
+
+
+def _sized(sink: UOp, name: object) -> tuple[UOp, int]:
+    loop = _loop(sink, name)
+    size = constant_extent(loop)
+    if size is None:
+        raise Refused(f"range {name} has no constant extent")
+    if Kernel(sink).is_scanned(loop):
+        raise Refused(f"range {name} is scanned: its iterations stay in order, one at a time")
+    return loop, size
+
+
+Copy = tuple[dict[UOp, UOp], tuple[UOp, ...]]
+
+
+def close_copies(sink: UOp, loop: UOp, copies: list[Copy]) -> UOp:
+    """Replace `loop` by copies of everything that stands in it.
+
+    Each copy is (what the loop index becomes, the ranges that take the loop's place). An END
+    becomes several effects, a REDUCE the combination of several.
+    """
+    done: dict[UOp, tuple[UOp, ...]] = {}
+    for n in sink.toposort():
+        if n.op in (Ops.END, Ops.REDUCE) and loop in n.src[1:]:
+            bodies = done[n.src[0]]
+            place = n.src[1:].index(loop)
+            rest = tuple(done[r][0] for r in n.src[1:] if r is not loop)
+            parts: list[UOp] = []
+            for changes, instead in copies:
+                ranges = (*rest[:place], *instead, *rest[place:])
+                for body in bodies:
+                    copied = body.substitute(changes)
+                    parts.append(n.with_src((copied, *ranges)) if ranges else copied)
+            done[n] = tuple(parts) if n.op is Ops.END else (tree(n.arg, parts),)
+        elif n.op is Ops.END:
+            done[n] = tuple(
+                n.with_src((body, *(done[r][0] for r in n.src[1:]))) for body in done[n.src[0]]
+            )
+        else:
+            src = tuple([part for s in n.src for part in done[s]])
+            done[n] = (n if src == n.src else n.with_src(src),)
+    return done[sink][0]
+
+
+def tree(op: Ops, parts: list[UOp]) -> UOp:
+    """The parts combined pairwise, neighbours first."""
+    while len(parts) > 1:
+        pairs = [combine(op, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]
+
+
+@dataclass(frozen=True)
+class Split(Action):
+    """A range becomes two: an outer one, and an inner one of `factor` iterations of `kind`.
+
+    Where `factor` does not divide the extent, the rest becomes a loop of its own beside it.
+    """
+
+    name: object
+    factor: int
+    kind: AxisKind = AxisKind.LOOP
+
+    def apply(self, sink: UOp) -> UOp:
+        loop, size = _sized(sink, self.name)
+        if not 1 < self.factor <= size:
+            raise Refused(f"range {self.name} of {size} can't be split by {self.factor}")
+        if self.kind in (AxisKind.VECTOR, AxisKind.UNROLL) and Kernel(sink).fills_locals(loop):
+            raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
+        whole, rest = divmod(size, self.factor)
+        suffix = {AxisKind.VECTOR: ".v", AxisKind.UNROLL: ".u"}.get(self.kind, ".i")
+        inner = rename(loop, suffix, self.kind, self.factor)
+        ranges: tuple[UOp, ...] = (inner,)
+        index: UOp = inner
+        if whole > 1:
+            outer = rename(loop, ".o", loop.arg[1], whole)
+            ranges, index = (outer, inner), outer * self.factor + inner
+        copies: list[Copy] = [({loop: index}, ranges)]
+        if rest:
+            tail = rename(loop, ".t", loop.arg[1], rest)
+            copies.append(({loop: tail + whole * self.factor}, (tail,)))
+        return simplify(close_copies(sink, loop, copies))
+
+
+@dataclass(frozen=True)
+class Unroll(Action):
+    """All iterations of a short range as copies of the body."""
+
+    name: object
+
+    def apply(self, sink: UOp) -> UOp:
+        loop, size = _sized(sink, self.name)
+        if Kernel(sink).fills_locals(loop):
+            raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
+        copies: list[Copy] = [({loop: UOp.const(dtypes.index, i)}, ()) for i in range(size)]
+        return simplify(close_copies(sink, loop, copies))
+
+
+@dataclass(frozen=True)
+class Fuse(Action):
+    """Two neighbouring ranges of the same statements become one, of the product of extents."""
+
+    outer: object
+    inner: object
+
+    def apply(self, sink: UOp) -> UOp:
+        outer, many = _sized(sink, self.outer)
+        inner, few = _sized(sink, self.inner)
+        if outer.arg[1] is not inner.arg[1]:
+            raise Refused(f"ranges {self.outer} and {self.inner} are of different kinds")
+        closers = Kernel(sink).closers
+        if closers[outer] != closers[inner]:
+            raise Refused(f"ranges {self.outer} and {self.inner} don't enclose the same statements")
+        fused = UOp.range(many * few, f"{self.outer}.{self.inner}", outer.arg[1])
+        changes = {outer: fused // few, inner: fused % few}
+        done: dict[UOp, UOp] = dict(changes)
+        for n in sink.toposort():
+            if n in done:
+                continue
+            if n.op in (Ops.END, Ops.REDUCE) and outer in n.src[1:]:
+                ranges = [fused if r is outer else done[r] for r in n.src[1:] if r is not inner]
+                done[n] = n.with_src((done[n.src[0]], *ranges))
+            else:
+                done[n] = n.with_src(tuple([done[s] for s in n.src]))
+        return simplify(done[sink])
+
+
+@dataclass(frozen=True)
+class Parallel(Action):
+    """A range of every top-level effect goes outermost, its iterations to all cores."""
+
+    name: object
+
+    def apply(self, sink: UOp) -> UOp:
+        loop = _loop(sink, self.name)
+        kernel = Kernel(sink)
+        if loop not in kernel.spine:
+            raise Refused(f"range {self.name} does not enclose the whole kernel")
+        return mark_parallel(sink, loop)
+
+
+def mark_parallel(sink: UOp, loop: UOp) -> UOp:
+    """The kernel with `loop` of kind PARALLEL and outermost in every effect that closes it."""
+    marked = loop.replace(arg=(loop.arg[0], AxisKind.PARALLEL))
+    replaced = sink.substitute({loop: marked})
+    effects = []
+    for effect in replaced.src:
+        if effect.op is Ops.END and marked in effect.src[1:]:
+            others = tuple(r for r in effect.src[1:] if r is not marked)
+            effect = effect.with_src((effect.src[0], marked, *others))
+        effects.append(effect)
+    return replaced.with_src(tuple(effects))
+
+
+@dataclass(frozen=True)
+class Innermost(Action):
+    """A range goes innermost in the statements that close it."""
+
+    name: object
+
+    def apply(self, sink: UOp) -> UOp:
+        loop = _loop(sink, self.name)
+        changes: dict[UOp, UOp] = {}
+        for n in Kernel(sink).closers[loop]:
+            others = tuple(r for r in n.src[1:] if r is not loop)
+            changes[n] = n.with_src((n.src[0], *others, loop))
+        return replace_nodes(sink, changes)
+
+
+def replace_nodes(sink: UOp, changes: dict[UOp, UOp]) -> UOp:
+    """The graph with nodes replaced that may stand in each other's place of sources."""
+    done: dict[UOp, UOp] = {}
+    for n in sink.toposort():
+        after = changes.get(n, n)
+        done[n] = after.with_src(tuple([done.get(s, s) for s in after.src]))
+    return done[sink]
+
+
+def apply_all(sink: UOp, actions: tuple[Action, ...]) -> UOp:
+    """The kernel after all actions, in order. Raises Refused at the first that is not legal."""
+    for action in actions:
+        sink = action.apply(sink)
+    return sink

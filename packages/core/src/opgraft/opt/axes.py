@@ -1,0 +1,124 @@
+"""The loops of a kernel as the scheduler sees them: what each closes, and how memory moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from opgraft.ir.loops import stride_of
+from opgraft.ir.ops import AxisKind, GroupOp, Ops
+from opgraft.ir.uop import UOp
+
+
+@dataclass(frozen=True)
+class Access:
+    """One LOAD or STORE: its index and the element's width in bytes."""
+
+    node: UOp
+    index: UOp
+    itemsize: int
+
+    def stride(self, loop: UOp) -> int | None:
+        """Elements moved per step of `loop`; None: not constant."""
+        return stride_of(self.index, loop)
+
+
+class Kernel:
+    """A kernel graph and the facts about it that actions and heuristics ask for."""
+
+    def __init__(self, sink: UOp) -> None:
+        self.sink = sink
+        self.nodes = sink.toposort()
+
+    @cached_property
+    def effects(self) -> tuple[UOp, ...]:
+        """The top-level effects."""
+        return self.sink.src
+
+    @cached_property
+    def ranges(self) -> list[UOp]:
+        """All ranges, sources first."""
+        return [n for n in self.nodes if n.op is Ops.RANGE]
+
+    @cached_property
+    def spine(self) -> tuple[UOp, ...]:
+        """The ranges that every top-level effect closes, outermost first: candidates for
+        parallel loops. No value crosses from one iteration to another."""
+        ends = [e for e in self.effects if e.op is Ops.END]
+        if not ends or len(ends) != len(self.effects):
+            return ()
+        shared = [r for r in ends[0].src[1:] if all(r in e.src[1:] for e in ends[1:])]
+        return tuple(r for r in shared if r not in self._scanned)
+
+    @cached_property
+    def _scanned(self) -> frozenset[UOp]:
+        return frozenset(n.src[1] for n in self.nodes if n.op is Ops.SCAN)
+
+    @cached_property
+    def closers(self) -> dict[UOp, list[UOp]]:
+        """For each range the END and REDUCE nodes that close it."""
+        found: dict[UOp, list[UOp]] = {r: [] for r in self.ranges}
+        for n in self.nodes:
+            if n.op in (Ops.END, Ops.REDUCE):
+                for loop in n.src[1:]:
+                    found[loop].append(n)
+        return found
+
+    @cached_property
+    def accesses(self) -> list[Access]:
+        found: list[Access] = []
+        for n in self.nodes:
+            if n.op is Ops.LOAD:
+                found.append(Access(n, n.src[1], n.dtype.itemsize))
+            elif n.op is Ops.STORE:
+                found.append(Access(n, n.src[1], n.src[2].dtype.itemsize))
+        return found
+
+    @cached_property
+    def reduces(self) -> list[UOp]:
+        return [n for n in self.nodes if n.op is Ops.REDUCE]
+
+    @cached_property
+    def has_locals(self) -> bool:
+        return any(n.op is Ops.LOCAL for n in self.nodes)
+
+    def fills_locals(self, loop: UOp) -> bool:
+        """Whether a LOCAL is filled anew in each iteration of `loop`."""
+        return any(
+            loop in effect.ranges for n in self.nodes if n.op is Ops.AFTER for effect in n.src[1:]
+        )
+
+    def is_scanned(self, loop: UOp) -> bool:
+        return loop in self._scanned
+
+    def find(self, name: object) -> UOp | None:
+        """The range of that name."""
+        return next((r for r in self.ranges if r.arg[0] == name), None)
+
+    def work(self) -> int:
+        """Elementwise operations of the whole kernel, each at the loops it depends on."""
+        total = 0
+        for n in self.nodes:
+            if n.op in GroupOp.ALU or n.op in (Ops.LOAD, Ops.REDUCE):
+                times = 1
+                loops = (*n.ranges, *n.src[1:]) if n.op is Ops.REDUCE else n.ranges
+                for loop in loops:
+                    times *= extent_hint(loop)
+                total += times
+        return total
+
+
+def constant_extent(loop: UOp) -> int | None:
+    """The extent of a range where it is a constant."""
+    size = loop.src[0].const_value
+    return None if size is None else int(size)
+
+
+def extent_hint(loop: UOp) -> int:
+    """The extent of a range, or the most it can be, within reason."""
+    return max(1, min(int(min(loop.src[0].vmax, 1 << 40)), 1 << 40))
+
+
+def rename(loop: UOp, suffix: str, kind: AxisKind, size: int) -> UOp:
+    """A new range named after another."""
+    return UOp.range(size, f"{loop.arg[0]}{suffix}", kind)

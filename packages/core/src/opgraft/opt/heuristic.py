@@ -1,0 +1,291 @@
+"""Choose a schedule without running anything: a few readable steps, each on its own.
+
+1. Neighbouring output loops that memory walks through as one become one.
+2. One loop of each statement becomes vector lanes, where memory is consecutive along it.
+3. A product keeps a tile of results in registers; a plain reduction several accumulators.
+4. The outermost output loop goes to the cores.
+
+Every fact about the device comes from its Target.
+"""
+
+from __future__ import annotations
+
+from opgraft.ir.loops import substitute_free
+from opgraft.ir.ops import AxisKind, GroupOp, Ops
+from opgraft.ir.uop import UOp
+from opgraft.opt.actions import (
+    Fuse,
+    Innermost,
+    Refused,
+    Split,
+    mark_parallel,
+)
+from opgraft.opt.axes import Access, Kernel, constant_extent, extent_hint
+from opgraft.target import Target
+
+
+def schedule(sink: UOp, target: Target) -> UOp:
+    """The kernel with the kinds and the order of its loops chosen for `target`."""
+    if sink.arg is not None and sink.arg.schedule is not None:
+        for action in sink.arg.schedule:
+            sink = action.apply(sink)
+        return sink
+    sink = separate_reduces(sink)
+    sink = fuse_outputs(sink)
+    if target.vector_bytes:
+        sink = vectorize(sink, target)
+    if target.parallel is not None:
+        sink = parallelize(sink, target)
+    return sink
+
+
+def separate_reduces(sink: UOp) -> UOp:
+    """Give REDUCEs that stand in different loops ranges of their own.
+
+    Those in the same loops keep sharing theirs, so that they can run as one loop.
+    """
+    kernel = Kernel(sink)
+    users: dict[UOp, dict[frozenset[UOp], int]] = {}
+    done: dict[UOp, UOp] = {}
+    for n in kernel.reduces:
+        free = frozenset(n.ranges)
+        for loop in n.src[1:]:
+            sets = users.setdefault(loop, {})
+            sets.setdefault(free, len(sets))
+    for n in kernel.nodes:
+        src = tuple([done[s] for s in n.src])
+        made = n if src == n.src else n.with_src(src)
+        if n.op is Ops.REDUCE:
+            free = frozenset(n.ranges)
+            own = {}
+            for loop in n.src[1:]:
+                place = users[loop][free]
+                if place:
+                    own[done[loop]] = done[loop].replace(
+                        arg=(f"{loop.arg[0]}_{place}", loop.arg[1])
+                    )
+            if own:
+                value = substitute_free(made.src[0], own)
+                made = made.with_src((value, *(own.get(r, r) for r in made.src[1:])))
+        done[n] = made
+    return done[sink]
+
+
+def fuse_outputs(sink: UOp) -> UOp:
+    """Join neighbouring output loops as long as no index gets a division by it."""
+    kernel = Kernel(sink)
+    if kernel.has_locals or kernel.reduces:
+        return sink
+    while True:
+        kernel = Kernel(sink)
+        spine = kernel.spine
+        if any(len(e.src) - 1 != len(spine) for e in kernel.effects):
+            return sink
+        before = _divisions(sink)
+        for outer, inner in zip(spine[-2::-1], spine[:0:-1], strict=False):
+            try:
+                fused = Fuse(outer.arg[0], inner.arg[0]).apply(sink)
+            except Refused:
+                continue
+            if _divisions(fused) <= before:
+                sink = fused
+                break
+        else:
+            return sink
+
+
+def _divisions(sink: UOp) -> int:
+    return sum(n.op in (Ops.IDIV, Ops.MOD) and n.dtype.is_index for n in sink.toposort())
+
+
+# ---- vectors
+
+
+def vectorize(sink: UOp, target: Target) -> UOp:
+    """Choose the vector loop of each statement, then tiles and accumulators around it."""
+    kernel = Kernel(sink)
+    chosen: dict[UOp, int] = {}
+    for n in kernel.nodes:
+        if n.op is Ops.END or n.op is Ops.REDUCE:
+            loop = _vector_loop(kernel, n, chosen)
+            if loop is not None:
+                lanes = _lanes(kernel, n, target)
+                size = constant_extent(loop) or 0
+                while lanes > size:
+                    lanes //= 2
+                if lanes > 1:
+                    chosen[loop] = lanes
+    _drop_conflicts(kernel, chosen)
+    tiles = _tiles(kernel, chosen, target)
+    for loop, lanes in chosen.items():
+        name, copies = loop.arg[0], tiles.pop(loop, 1)
+        # the tile is taken from whole vectors, so split them off first
+        sink = _try(sink, Split(name, lanes, AxisKind.VECTOR))
+        if copies > 1:
+            sink = _try(sink, Split(f"{name}.o", copies, AxisKind.UNROLL))
+        sink = _try(sink, Innermost(f"{name}.v"))
+    for loop, copies in tiles.items():
+        sink = _try(sink, Split(loop.arg[0], copies, AxisKind.UNROLL))
+    return sink
+
+
+def _try(sink: UOp, action: Split | Innermost) -> UOp:
+    try:
+        return action.apply(sink)
+    except Refused:
+        return sink
+
+
+def _vector_loop(kernel: Kernel, statement: UOp, chosen: dict[UOp, int]) -> UOp | None:
+    """The loop of this statement along which memory is consecutive most."""
+    below = statement.src[0].toposort()
+    if statement.op is Ops.REDUCE and any(r in chosen for r in statement.ranges):
+        return None
+    accesses = [a for a in kernel.accesses if a.node in set(below)]
+    best: tuple[float, int, UOp] | None = None
+    for place, loop in enumerate(statement.src[1:]):
+        if kernel.is_scanned(loop) or constant_extent(loop) is None or kernel.fills_locals(loop):
+            continue
+        score = _score(accesses, loop)
+        if score > 0 and (best is None or (score, place) > best[:2]):
+            best = (score, place, loop)
+    return best[2] if best else None
+
+
+def _score(accesses: list[Access], loop: UOp) -> float:
+    """How well vectors along `loop` move memory: consecutive is good, scattered is bad."""
+    score = 0.0
+    for access in accesses:
+        if loop not in access.node.ranges:
+            continue
+        stride = access.stride(loop)
+        gates = access.node.src[2:3] if access.node.op is Ops.LOAD else access.node.src[3:4]
+        gated = any(loop in g.ranges for g in gates)
+        weight = float(_times(access.node))
+        if stride == 1 and not gated:
+            score += weight
+        elif stride != 0 or gated:
+            score -= weight
+    return score
+
+
+def _times(n: UOp) -> int:
+    """How often a node is evaluated, each of its loops at its greatest extent."""
+    total = 1
+    for loop in n.ranges:
+        total *= extent_hint(loop)
+    return total
+
+
+def _lanes(kernel: Kernel, statement: UOp, target: Target) -> int:
+    """Lanes of the statement's vectors: registers full of its widest values."""
+    widest = 1
+    for n in statement.src[0].toposort():
+        if n.op in GroupOp.ALU or n.op in (Ops.LOAD, Ops.REDUCE):
+            widest = max(widest, n.dtype.itemsize)
+    if statement.op is Ops.REDUCE:
+        widest = max(widest, statement.dtype.itemsize)
+    lanes = max(1, target.vector_bytes // widest)
+    return min(1 << (lanes.bit_length() - 1), target.max_lanes)
+
+
+def _drop_conflicts(kernel: Kernel, chosen: dict[UOp, int]) -> None:
+    """Let no value stand in two vector loops: the loop of less work gives way."""
+    for n in kernel.nodes:
+        both = [r for r in n.ranges if r in chosen]
+        while len(both) > 1:
+            loser = min(both, key=lambda r: (_is_reduce(r) is False, extent_hint(r)))
+            del chosen[loser]
+            both.remove(loser)
+
+
+def _is_reduce(loop: UOp) -> bool:
+    return loop.arg[1] is AxisKind.REDUCE
+
+
+# ---- tiles
+
+
+def _tiles(kernel: Kernel, chosen: dict[UOp, int], target: Target) -> dict[UOp, int]:
+    """How many copies of which loops to keep in registers.
+
+    For a REDUCE over a product: copies of the output loops that one of its factors does not
+    depend on, as many as registers hold. For another REDUCE along vectors, and for elementwise
+    loops: a few, so that the latency of one is hidden by the others.
+    """
+    tiles: dict[UOp, int] = {}
+    budget = max(4, target.vector_registers * 3 // 4)
+    for reduce in kernel.reduces:
+        loads = [n for n in reduce.src[0].toposort() if n.op is Ops.LOAD]
+        loops = [r for r in reduce.ranges if not kernel.fills_locals(r)]
+        loops = [r for r in loops if constant_extent(r) and not kernel.is_scanned(r)]
+        shared = [r for r in loops if r in kernel.spine and any(r not in n.ranges for n in loads)]
+        vector = [r for r in shared if r in chosen]
+        others = [r for r in shared if r not in chosen]
+        if len(loads) > 1 and shared and not any(r in tiles for r in shared):
+            left = budget
+            for loop in vector[:1]:
+                whole = (constant_extent(loop) or 1) // chosen[loop]
+                copies = _fitting(whole, 2)
+                if copies > 1:
+                    tiles[loop] = copies
+                left //= max(1, copies)
+            for loop in others[-1:]:
+                copies = _fitting(constant_extent(loop) or 1, min(6, left))
+                if copies > 1:
+                    tiles[loop] = copies
+            continue
+        own = [r for r in reduce.src[1:] if r in chosen and r not in tiles]
+        if own:
+            whole = (constant_extent(own[0]) or 1) // chosen[own[0]]
+            copies = 1 << (min(8, whole).bit_length() - 1)
+            if copies > 1 and len(kernel.reduces) <= 4:
+                tiles[own[0]] = copies
+    return tiles
+
+
+def _fitting(size: int, most: int) -> int:
+    """A number of copies up to `most` that divides `size`, or `most` if none is near it."""
+    for copies in range(min(most, size), max(1, most // 2), -1):
+        if size % copies == 0:
+            return copies
+    return min(most, size)
+
+
+# ---- cores
+
+
+def parallelize(sink: UOp, target: Target) -> UOp:
+    """Spread the outermost output loop over the cores; a short one together with the next."""
+    kernel = Kernel(sink)
+    enough = 4 * target.cores
+    while True:
+        spine = [r for r in kernel.spine if r.arg[1] is AxisKind.LOOP]
+        if len(spine) < 2 or extent_hint(spine[0]) >= enough or kernel.has_locals:
+            break
+        try:
+            sink = Fuse(spine[0].arg[0], spine[1].arg[0]).apply(sink)
+        except Refused:
+            break
+        kernel = Kernel(sink)
+    candidates = [r for r in _parallel_candidates(kernel) if extent_hint(r) > 1]
+    return mark_parallel(sink, candidates[0]) if candidates else sink
+
+
+def _parallel_candidates(kernel: Kernel) -> list[UOp]:
+    """Loops that every effect closes; or, beside the remains of splits, the longest of them."""
+    spine = [r for r in kernel.spine if r.arg[1] is AxisKind.LOOP]
+    if spine:
+        return spine
+    ends = [e for e in kernel.effects if e.op is Ops.END]
+    firsts: dict[UOp, int] = {}
+    for effect in ends:
+        for loop in effect.src[1:]:
+            if loop.arg[1] is AxisKind.LOOP and not kernel.is_scanned(loop):
+                firsts[loop] = firsts.get(loop, 0) + 1
+    tails = {r for r in firsts if str(r.arg[0]).endswith(".t")}
+    mains = [r for r in firsts if r not in tails]
+    rest = [e for e in ends if not any(r in e.src[1:] for r in mains[:1])]
+    covered = all(any(r in tails for r in e.src[1:]) for e in rest)
+    return mains[:1] if mains and covered else []
+

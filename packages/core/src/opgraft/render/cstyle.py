@@ -1,0 +1,334 @@
+"""The C family: one table-driven renderer that each dialect completes.
+
+`CStyleRenderer` holds what C, OpenCL C, CUDA, HIP and Metal have in common: scalar types,
+literals, operators, loops, loads and stores with gates, locals. A dialect subclasses it, fills
+the tables, writes the kernel's head, and says how its vectors are written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from opgraft.dtype import DType, dtypes
+from opgraft.errors import LoweringError
+from opgraft.ir.expansions import PROVEN, expand
+from opgraft.ir.linear import LinearProgram
+from opgraft.ir.ops import GroupOp, Ops, Space
+from opgraft.ir.uop import UOp
+from opgraft.render.renderer import Renderer
+from opgraft.render.writer import Writer
+
+OPERATORS: Final[Mapping[Ops, str]] = {
+    Ops.ADD: "+",
+    Ops.MUL: "*",
+    Ops.FDIV: "/",
+    Ops.CDIV: "/",
+    Ops.CMOD: "%",
+    Ops.AND: "&",
+    Ops.OR: "|",
+    Ops.XOR: "^",
+    Ops.SHL: "<<",
+    Ops.SHR: ">>",
+    Ops.CMPLT: "<",
+    Ops.CMPNE: "!=",
+    Ops.CMPEQ: "==",
+}
+# the same ops on bool
+_BOOLEAN: Final[Mapping[Ops, str]] = {
+    Ops.ADD: "|",
+    Ops.MUL: "&",
+    Ops.MAX: "|",
+    Ops.MIN: "&",
+    Ops.AND: "&",
+    Ops.OR: "|",
+    Ops.XOR: "^",
+    Ops.CMPLT: "<",
+    Ops.CMPNE: "!=",
+    Ops.CMPEQ: "==",
+}
+_OVERFLOWS: Final = frozenset({Ops.ADD, Ops.MUL, Ops.SHL, Ops.CDIV})
+
+
+class CStyleRenderer(Renderer):
+    """Renders linear programs for a C dialect; see the methods marked "dialect"."""
+
+    types: ClassVar[Mapping[DType, str]] = {
+        dtypes.bool: "bool",
+        dtypes.int8: "signed char",
+        dtypes.uint8: "unsigned char",
+        dtypes.int16: "short",
+        dtypes.uint16: "unsigned short",
+        dtypes.int32: "int",
+        dtypes.uint32: "unsigned int",
+        dtypes.int64: "long long",
+        dtypes.uint64: "unsigned long long",
+        dtypes.float16: "half",
+        dtypes.bfloat16: "unsigned short",
+        dtypes.float32: "float",
+        dtypes.float64: "double",
+        dtypes.index: "long long",
+    }
+    """How each scalar is written where values are computed."""
+    stored: ClassVar[Mapping[DType, str]] = {dtypes.bool: "unsigned char"}
+    """How it is written in memory, where that differs."""
+    infinity: ClassVar[Mapping[DType, str]] = {dtypes.float32: "INFINITY", dtypes.float64: "INFINITY"}
+    nan: ClassVar[Mapping[DType, str]] = {dtypes.float32: "NAN", dtypes.float64: "((double)NAN)"}
+    functions: ClassVar[Mapping[tuple[Ops, DType], str]] = {}
+    """Calls for SQRT, TRUNC, MULACC by dtype."""
+    bitcast_form: ClassVar[str] = "(union{{{source} a;{target} b;}}){{{value}}}.b"
+    vector_literal: ClassVar[str] = "({type}){{{lanes}}}"
+    """How a vector is made of its lanes. C: braces; OpenCL: ({type})({lanes}); Metal and C++:
+    {type}({lanes}). A form of one language is something else, silently, in another."""
+    signed_wraps: ClassVar[bool] = False
+    """Whether signed overflow wraps. If not, it is computed in the unsigned type."""
+    spaces: ClassVar[Mapping[Space, str]] = {Space.PRIVATE: "", Space.GROUP: ""}
+    """What stands before the declaration of a LOCAL in each space."""
+
+    # ---- a kernel
+
+    def render(self, program: LinearProgram) -> str:
+        writer = Writer(self, program)
+        self.plan(writer, program.instructions)
+        head = self.begin(writer)
+        writer.instructions(program.instructions)
+        parts = [*writer.typedefs.values(), *writer.helpers.values(), head, *writer.lines, "}"]
+        return "\n".join(parts) + "\n"
+
+    def plan(self, w: Writer, instructions: tuple[UOp, ...]) -> None:
+        """Dialect: a look at the whole program before it is written."""
+
+    def prepare(self, w: Writer, u: UOp) -> None:
+        """Dialect: a look at a node that is computed though it is not in the program."""
+
+    def begin(self, w: Writer) -> str:
+        """Dialect: the head of the kernel; binds PARAMs and VARs. The text to put before."""
+        raise NotImplementedError
+
+    def parallel_bounds(self, w: Writer, u: UOp) -> tuple[str, str]:
+        """Dialect: the part of the parallel range that this call runs."""
+        raise NotImplementedError
+
+    def barrier(self, w: Writer, u: UOp) -> str:
+        """Dialect: the statement that all threads of a group reach together."""
+        raise LoweringError(f"{type(self).__name__} has no barriers")
+
+    def special(self, w: Writer, u: UOp) -> str:
+        """Dialect: an index that the launch hands to each thread."""
+        raise LoweringError(f"{type(self).__name__} has no launch indices")
+
+    def declare_local(self, w: Writer, u: UOp, name: str, size: int) -> None:
+        """A buffer inside the kernel, in memory."""
+        space = self.spaces[u.arg[2]]
+        w.line(f"{space}{self.memory_type(w, u.dtype)} {name}[{size}];")
+        w.bind(u, name)
+
+    # ---- types and literals
+
+    def scalar_type(self, dtype: DType) -> str:
+        """A scalar as values are computed in it."""
+        found = self.types.get(dtype)
+        if found is None:
+            raise LoweringError(f"{type(self).__name__} has no type for {dtype}")
+        return found
+
+    def memory_type(self, w: Writer, dtype: DType) -> str:
+        """A scalar (or, of a LOCAL, a vector) as memory holds it."""
+        if dtype.count > 1:
+            return self.vector_type(w, dtype)
+        return self.stored.get(dtype) or self.scalar_type(dtype)
+
+    def vector_type(self, w: Writer, dtype: DType) -> str:
+        """Dialect: the name of a vector type."""
+        raise LoweringError(f"{type(self).__name__} has no vectors: {dtype}")
+
+    def value_type(self, w: Writer, u: UOp) -> str:
+        """The type of the variable that holds the value of `u`."""
+        return self.vector_type(w, u.dtype) if u.dtype.count > 1 else self.scalar_type(u.dtype)
+
+    def literal(self, dtype: DType, value: Any) -> str:
+        """A scalar constant. Floats are written in decimal, exactly enough to be read back."""
+        if dtype.is_float:
+            return self.float_literal(dtype, float(value))
+        if dtype.is_bool:
+            return "1" if value else "0"
+        number = int(value)
+        if dtype.bits < 64 and not dtype.is_index:
+            if dtype is dtypes.uint32:
+                return f"{number}u"
+            return f"({number})" if 0 > number > -(1 << 31) else self._least(number, "")
+        if dtype.kind == "uint":
+            return f"{number}ull"
+        return f"({number}ll)" if 0 > number > -(1 << 63) else self._least(number, "ll")
+
+    @staticmethod
+    def _least(number: int, suffix: str) -> str:
+        """The least integer has no literal of its own in C: -2147483648 is a minus and a long."""
+        return f"{number}{suffix}" if number >= 0 else f"({number + 1}{suffix}-1)"
+
+    def float_literal(self, dtype: DType, value: float) -> str:
+        """A float constant; infinities and nan by the dialect's words for them."""
+        if dtype.bits == 16:
+            raise LoweringError(f"{type(self).__name__} computes in no {dtype}: decompose it")
+        if math.isnan(value):
+            return self.nan[dtype]
+        if math.isinf(value):
+            return self.infinity[dtype] if value > 0 else f"(-{self.infinity[dtype]})"
+        text = repr(value) + ("f" if dtype is dtypes.float32 else "")
+        return f"({text})" if text.startswith("-") else text
+
+    def leaf(self, w: Writer, u: UOp) -> str:
+        """What needs no statement: constants, launch indices."""
+        if u.op is Ops.CONST:
+            return self.literal(u.dtype, u.arg)
+        if u.op is Ops.SPECIAL:
+            return self.special(w, u)
+        if u.dtype.count > 1:
+            return self.vector_leaf(w, u)
+        raise LoweringError(f"{w.program.name}: {u.op} {u.arg} is not among what the kernel takes")
+
+    def vector_leaf(self, w: Writer, u: UOp) -> str:
+        """Dialect: IOTA, and a vector with one constant in every lane."""
+        raise LoweringError(f"{type(self).__name__} has no vectors: {u.dtype}")
+
+    # ---- values
+
+    def value(self, w: Writer, u: UOp) -> str:
+        """The expression of one operation; its sources are written by name."""
+        op = u.op
+        if op is Ops.LOAD:
+            return self.load(w, u)
+        if op not in GroupOp.ALU or u.dtype.count > 1:
+            return self.vector_value(w, u)
+        if op is Ops.CAST:
+            return self.cast(w, u)
+        if op is Ops.BITCAST:
+            return self.bitcast(w, u)
+        expansion = expand(u)
+        if expansion is not None:
+            return self.expanded(w, u, expansion)
+        dtype = u.dtype
+        if (op, dtype) in self.functions:
+            return f"{self.functions[op, dtype]}({','.join(w.ref(s) for s in u.src)})"
+        if op is Ops.WHERE:
+            condition, yes, no = (w.ref(s) for s in u.src)
+            return f"({condition}?{yes}:{no})"
+        if op is Ops.MULACC and not dtype.is_float:
+            a, b, c = (w.ref(s) for s in u.src)
+            return self.wrapped(dtype, f"{a}*{b}+{c}")
+        if len(u.src) != 2 or (op not in OPERATORS and op not in (Ops.MAX, Ops.MIN)):
+            raise LoweringError(f"{type(self).__name__} cannot render {op} of {dtype}")
+        return self.binary(w, u)
+
+    def expanded(self, w: Writer, u: UOp, expansion: UOp) -> str:
+        """An operation by way of plainer ones, which may use its sources several times."""
+        for source in u.src:
+            w.atom(source)
+        return w.graph(expansion)
+
+    def binary(self, w: Writer, u: UOp) -> str:
+        """An operation on two scalars."""
+        op, dtype = u.op, u.dtype
+        if u.src[0].dtype.is_bool:
+            if (pair := at_most(u)) is not None:
+                return f"({w.ref(pair[0])}<={w.ref(pair[1])})"
+            symbol = _BOOLEAN[op]
+            if op is Ops.XOR and u.src[1].op is Ops.CONST and u.src[1].arg:
+                return f"(!{w.ref(u.src[0])})"
+            return f"({w.ref(u.src[0])}{symbol}{w.ref(u.src[1])})"
+        if op is Ops.MAX or op is Ops.MIN:
+            a, b = w.atom(u.src[0]), w.atom(u.src[1])
+            return f"({a}{'>' if op is Ops.MAX else '<'}{b}?{a}:{b})"
+        a, b = w.ref(u.src[0]), w.ref(u.src[1])
+        if op is Ops.MUL and u.src[1].op is Ops.CONST and u.src[1].arg == -1:
+            return self.wrapped(dtype, f"-{a}", a, "-")
+        text = f"{a}{OPERATORS[op]}{b}"
+        if op in _OVERFLOWS:
+            return self.wrapped(dtype, text, a, OPERATORS[op], b)
+        return f"({text})"
+
+    def wrapped(self, dtype: DType, text: str, *parts: str) -> str:
+        """An integer expression brought back into its dtype; of floats only the parentheses."""
+        if dtype.is_float or dtype.is_index:
+            return f"({text})"
+        if dtype.bits < 32:
+            return f"(({self.scalar_type(dtype)})({text}))"
+        return f"({text})"
+
+    def cast(self, w: Writer, u: UOp) -> str:
+        """A conversion of a scalar."""
+        source, target = u.src[0].dtype, u.dtype
+        if target.is_bool:
+            return f"({w.ref(u.src[0])}!=0)"
+        if source.is_float and target.is_int and u.tag != PROVEN:
+            expansion = expand(u)
+            assert expansion is not None
+            return self.expanded(w, u, expansion)
+        return f"(({self.scalar_type(target)}){w.ref(u.src[0])})"
+
+    def bitcast(self, w: Writer, u: UOp) -> str:
+        """The bits of a scalar read as another type."""
+        source, target = self.scalar_type(u.src[0].dtype), self.scalar_type(u.dtype)
+        value = w.ref(u.src[0])
+        if source == target:
+            return value
+        return f"({self.bitcast_form.format(source=source, target=target, value=value)})"
+
+    def vector_value(self, w: Writer, u: UOp) -> str:
+        """Dialect: an operation whose value or sources are vectors."""
+        raise LoweringError(f"{type(self).__name__} has no vectors: {u.op} of {u.dtype}")
+
+    # ---- memory
+
+    def load(self, w: Writer, u: UOp) -> str:
+        """An element of a buffer; where its gate is false, memory is not touched."""
+        buffer, index = u.src[0], u.src[1]
+        register = w.register(buffer, index)
+        if register is not None:
+            return register
+        if u.dtype.count > 1 and buffer.dtype.count == 1:
+            return self.vector_load(w, u)
+        text = self.from_memory(u.dtype, f"{w.ref(buffer)}[{w.ref(index)}]")
+        if len(u.src) == 2:
+            return text
+        return f"({w.ref(u.src[2])}?{text}:{w.ref(u.src[3])})"
+
+    def store(self, w: Writer, u: UOp) -> None:
+        """The statement that writes an element, if its gate holds."""
+        buffer, index, value = u.src[:3]
+        register = w.register(buffer, index)
+        if register is not None:
+            w.line(f"{register}={self.stored_value(w, buffer, value)};")
+            return
+        if value.dtype.count > 1 and buffer.dtype.count == 1:
+            self.vector_store(w, u)
+            return
+        text = f"{w.ref(buffer)}[{w.ref(index)}]={w.ref(value)};"
+        w.line(text if len(u.src) == 3 else f"if({w.ref(u.src[3])}){text}")
+
+    def stored_value(self, w: Writer, register: UOp, value: UOp) -> str:
+        """Dialect: a value as a register holds it."""
+        return w.ref(value)
+
+    def from_memory(self, dtype: DType, text: str) -> str:
+        """An element read from memory, as values are computed."""
+        return f"({text}!=0)" if dtype.is_bool else text
+
+    def vector_load(self, w: Writer, u: UOp) -> str:
+        """Dialect: consecutive elements, or a gather where the index is a vector."""
+        raise LoweringError(f"{type(self).__name__} has no vectors: {u.op} of {u.dtype}")
+
+    def vector_store(self, w: Writer, u: UOp) -> None:
+        """Dialect: consecutive elements, or a scatter where the index is a vector."""
+        raise LoweringError(f"{type(self).__name__} has no vectors: {u.op}")
+
+
+def at_most(u: UOp) -> tuple[UOp, UOp] | None:
+    """a and b of `a < b or a == b`, which C writes as one comparison."""
+    if u.op is not Ops.OR:
+        return None
+    less, equal = u.src
+    if less.op is Ops.CMPLT and equal.op is Ops.CMPEQ and less.src == equal.src:
+        return less.src[0], less.src[1]
+    return None

@@ -1,0 +1,196 @@
+"""Integers, fixed-width and `index`: sums and products in a normal form.
+
+Sums and products of fixed-width integers form a ring modulo 2**bits, so everything here that
+does not ask about order or division holds for them, wrapping or not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from opgraft.dtype import wrap
+from opgraft.ir.matcher import EqualitySet, RuleSpec
+from opgraft.ir.ops import GroupOp, Ops
+from opgraft.ir.pattern import UPat, bools, index, integers, ints
+from opgraft.ir.uop import UOp
+from opgraft.rules.quotients import recombine
+from opgraft.rules.sums import CAP, Sum, build, place, size, sum_of
+
+_x: Final = UPat.var("x", integers)
+
+SIMPLE: Final = EqualitySet(
+    [
+        # x + 0 = x
+        (_x + 0, lambda x: x, "add_zero"),
+        # x * 1 = x
+        (_x * 1, lambda x: x, "multiply_by_one"),
+        # x * 0 = 0
+        (_x * 0, lambda x: x.const_like(0), "multiply_by_zero"),
+        # x + x*-1 = 0
+        (_x + UPat.var("x") * -1, lambda x: x.const_like(0), "subtract_itself"),
+    ]
+)
+
+
+def single_value(x: UOp) -> UOp | None:
+    low = x.vmin
+    return x.const_like(low) if low == x.vmax else None
+
+
+def normal_sum(x: UOp) -> UOp | None:
+    found = sum_of(x)
+    made = build(x.dtype, recombine(x.dtype, found))
+    return None if made is x else made
+
+
+def gather_terms(x: UOp, a: UOp, b: UOp) -> UOp | None:
+    found = sum_of(x)
+    if x in found.terms:
+        return None
+    joined = recombine(x.dtype, found)
+    if size(joined) >= size(sum_of(a)) + size(sum_of(b)):
+        return None
+    return build(x.dtype, joined)
+
+
+def constant_outward(x: UOp, c: UOp, y: UOp) -> UOp | None:
+    return None if y.is_const else (x + y) + c
+
+
+def scale_sum(x: UOp) -> UOp | None:
+    found = sum_of(x)
+    if x in found.terms:
+        return None
+    made = build(x.dtype, found)
+    return None if made is x else made
+
+
+def distribute(x: UOp, a: UOp, b: UOp) -> UOp | None:
+    left, right = sum_of(a), sum_of(b)
+    if size(left) == 1 and size(right) > 1:
+        a, b, left, right = b, a, right, left
+    if size(right) != 1 or not right.terms or not 1 < size(left) <= CAP:
+        return None
+    ((by, k),) = right.terms.items()
+    terms = {atom * by: j * k for atom, j in left.terms.items()}
+    if left.constant:
+        terms[by] = left.constant * k
+    return build(x.dtype, Sum(0, terms))
+
+
+# A product of more factors is left as it is written.
+_FACTORS: Final = 8
+
+
+def factors_of(x: UOp) -> tuple[int, list[UOp]] | None:
+    """The constant and the other factors of a product; None: there are too many."""
+    constant, found, stack = 1, [], [x]
+    while stack:
+        n = stack.pop()
+        value = n.const_value
+        if value is not None:
+            constant *= value
+        elif n.op is Ops.MUL:
+            stack += n.src
+        else:
+            found.append(n)
+        if len(found) + len(stack) > _FACTORS:
+            return None
+    return constant, found
+
+
+def normal_product(x: UOp) -> UOp | None:
+    parts = factors_of(x)
+    if parts is None:
+        return None
+    constant, factors = parts
+    if len(factors) < 2:
+        return None
+    factors.sort(key=place)
+    made = factors[0]
+    for factor in factors[1:]:
+        made = made * factor
+    if not x.dtype.is_index:
+        constant = wrap(constant, x.dtype.bits, True)
+    if constant != 1:
+        made = made * constant
+    return None if made is x else made
+
+
+def operand_order(x: UOp, a: UOp, b: UOp) -> UOp | None:
+    if b.is_const:
+        return None
+    if a.is_const:
+        return x.with_src((b, a))
+    if x.op is Ops.ADD:
+        # a sum is written from left to right; which of its terms come first is not asked
+        if b.op is Ops.ADD and a.op is not Ops.ADD:
+            return x.with_src((b, a))
+        if a.op is Ops.ADD or b.op is Ops.ADD:
+            return None
+    return x.with_src((b, a)) if place(b) < place(a) else None
+
+
+def constants_together(x: UOp, y: UOp, c: UOp, d: UOp) -> UOp | None:
+    return None if y.is_const else y.alu(x.op, c.alu(x.op, d))
+
+
+def chain_constant_outward(x: UOp, y: UOp, c: UOp, z: UOp) -> UOp | None:
+    return None if z.is_const else y.alu(x.op, z).alu(x.op, c)
+
+
+def _chained(op: Ops) -> list[RuleSpec]:
+    y, c = UPat.var("y", integers | bools), UPat.cvar("c")
+    inner = y.alu(op, c)
+    return [
+        # (y . c) . d = y . (c . d)
+        (UPat(op, src=[inner, UPat.cvar("d")], name="x"), constants_together),
+        # (y . c) . z = (y . z) . c
+        (UPat(op, src=[inner, UPat.var("z")], name="x"), chain_constant_outward),
+    ]
+
+
+FORMS: Final = EqualitySet(
+    [
+        # x = c where the bounds of x leave one value
+        (UPat(GroupOp.ALU, integers | bools, name="x"), single_value),
+        # a sum = its normal form: like terms joined, outer loops first, the constant last
+        (UPat((Ops.ADD, Ops.MUL), index, src=(UPat(), UPat.var()), name="x"), normal_sum),
+        # k*x + m*x = (k+m)*x, x%n + n*(x//n) = x, c + d folded: what leaves fewer operands
+        (UPat(Ops.ADD, ints, src=(UPat.var("a"), UPat.var("b")), name="x"), gather_terms),
+        # (x + c) + y = (x + y) + c
+        (
+            UPat(Ops.ADD, ints, src=[UPat.var("x") + UPat.cvar("c"), UPat.var("y")]),
+            constant_outward,
+        ),
+        # (x*c)*d = x*(c*d), (x + c)*d = x*d + c*d
+        (UPat(Ops.MUL, ints, src=[UPat(), UPat.cvar()], name="x"), scale_sum),
+        # (x + y)*z = x*z + y*z
+        (
+            UPat(Ops.MUL, index, src=(UPat.var("a"), UPat.var("b")), name="x"),
+            distribute,
+        ),
+        # a product = its factors in order, the constant last
+        (UPat(Ops.MUL, integers, src=(UPat(), UPat()), name="x"), normal_product),
+        # x . y = y . x for commutative operations, in the order of loops
+        (
+            UPat(
+                GroupOp.COMMUTATIVE - {Ops.MUL},
+                src=(UPat.var("a", ints | bools), UPat.var("b")),
+                name="x",
+            ),
+            operand_order,
+        ),
+        (
+            UPat(
+                GroupOp.COMMUTATIVE - {Ops.MUL, Ops.ADD},
+                src=(UPat.var("a", index), UPat.var("b")),
+                name="x",
+            ),
+            operand_order,
+            "operand_order_index",
+        ),
+        # the same for chains of one associative operation
+        *(rule for op in (Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR) for rule in _chained(op)),
+    ]
+)

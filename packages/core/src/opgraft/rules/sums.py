@@ -1,0 +1,223 @@
+"""Sums of integers as data: a constant and `coefficient * atom` terms, in a normal form.
+
+`sum_of` reads a node as such a sum, `build` writes one. Arithmetic on sums is on Python numbers
+and small dicts, so that rules can compute what they would make before they make any node.
+
+Fixed-width integers wrap: there a sum equals its node modulo 2**bits. `exact_sum` gives one
+that equals the node as a number.
+
+Sizes are capped: an addition whose operands have more than `CAP` terms together is an atom of
+its own, whatever stands above it. So reading every node of a chain of n additions takes O(n).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from opgraft.dtype import DType, wrap
+from opgraft.ir.ops import AxisKind, Ops
+from opgraft.ir.uop import UOp, toposort
+
+CAP: Final = 24
+
+Terms: TypeAlias = dict[UOp, int]
+Interval: TypeAlias = tuple[Any, Any]
+
+
+class Sum(NamedTuple):
+    """`constant + sum(coefficient * atom)`. No coefficient is 0. Never changed once made."""
+
+    constant: int
+    terms: Terms
+
+
+_PLACES: Final = {
+    AxisKind.PARALLEL: 0,
+    AxisKind.THREAD: 1,
+    AxisKind.LOOP: 2,
+    AxisKind.REDUCE: 3,
+    AxisKind.UNROLL: 4,
+    AxisKind.VECTOR: 5,
+}
+_OUTSIDE: Final = (-1, 0, 0, "")
+
+
+def _range_key(r: UOp) -> tuple[int, int, int, str]:
+    name, kind = r.arg
+    if isinstance(name, int):
+        return (_PLACES[kind], 0, name, "")
+    return (_PLACES[kind], 1, 0, str(name))
+
+
+def depth(x: UOp) -> tuple[int, int, int, str]:
+    """Where the value is computed: the key of the innermost loop that it depends on.
+
+    Keys order as loops nest: parallel ones outside, then plain ones by name, then reductions.
+    """
+    return max(map(_range_key, x.ranges), default=_OUTSIDE)
+
+
+def place(x: UOp) -> tuple[tuple[int, int, int, str], int]:
+    """The key that orders operands: by loop depth, then by structure. Same in every process."""
+    memo = x._memo
+    found = None if memo is None else memo.get("place")
+    if found is None:
+        found = x.remember("place", (depth(x), x.order))
+    return found  # type: ignore[no-any-return]
+
+
+# ---- reading
+
+
+def sum_of(x: UOp) -> Sum:
+    """The node as a sum; of fixed-width integers, equal modulo 2**bits."""
+    if x.op not in _INNER:
+        return _leaf(x)
+    found = _known(x)
+    if found is not None:
+        return found
+    for below in toposort((x,), _unread):
+        if below.op in _INNER and _known(below) is None:
+            # None would mean "not read yet", and a node that held itself would never be freed
+            below.remember("sum", _read(below) or ())
+    found = _known(x)
+    assert found is not None
+    return found
+
+
+_INNER: Final = frozenset({Ops.ADD, Ops.MUL})
+
+
+def _unread(n: UOp) -> bool:
+    return n.op in _INNER and _known(n) is None
+
+
+def _known(x: UOp) -> Sum | None:
+    memo = x._memo
+    found = None if memo is None else memo.get("sum")
+    if found == ():
+        return Sum(0, {x: 1})
+    return found
+
+
+def _leaf(x: UOp) -> Sum:
+    value = x.const_value
+    if value is not None:
+        return Sum(centered(x.dtype, value), {})
+    if x.op in _SINGLE and x.vmin == x.vmax:
+        return Sum(centered(x.dtype, int(x.vmin)), {})
+    return Sum(0, {x: 1})
+
+
+# Leaves that no rule replaces when their bounds leave one value: a RANGE closes a loop.
+_SINGLE: Final = frozenset({Ops.RANGE, Ops.VAR, Ops.SPECIAL})
+
+
+def _read(x: UOp) -> Sum | None:
+    """The sum of an ADD or MUL whose sources are read; None: it is an atom."""
+    a, b = x.src
+    if x.op is Ops.ADD:
+        left, right = sum_of(a), sum_of(b)
+        if len(left.terms) + len(right.terms) > CAP:
+            return None
+        return add(x.dtype, left, right)
+    if a.is_const:
+        a, b = b, a
+    by = b.const_value
+    if by is None:
+        return None
+    inside = sum_of(a)
+    if len(inside.terms) > 1 and not x.dtype.is_index:
+        return None  # distributing would only add multiplications
+    return scale(x.dtype, inside, by)
+
+
+def centered(dtype: DType, number: int) -> int:
+    """The coefficient nearest to 0 that means the same in `dtype`."""
+    return number if dtype.is_index else wrap(number, dtype.bits, True)
+
+
+def add(dtype: DType, a: Sum, b: Sum, by: int = 1) -> Sum:
+    """a + by * b."""
+    terms = dict(a.terms)
+    for atom, k in b.terms.items():
+        total = centered(dtype, terms.get(atom, 0) + k * by)
+        if total:
+            terms[atom] = total
+        else:
+            terms.pop(atom, None)
+    return Sum(centered(dtype, a.constant + by * b.constant), terms)
+
+
+def scale(dtype: DType, a: Sum, by: int) -> Sum:
+    """by * a."""
+    terms = {}
+    for atom, k in a.terms.items():
+        product = centered(dtype, k * by)
+        if product:
+            terms[atom] = product
+    return Sum(centered(dtype, a.constant * by), terms)
+
+
+# ---- bounds
+
+
+def interval(a: Sum) -> Interval:
+    """The least and greatest value of the sum as a number, from the bounds of its atoms."""
+    low = high = a.constant
+    for atom, k in a.terms.items():
+        if k > 0:
+            low += k * atom.vmin
+            high += k * atom.vmax
+        else:
+            low += k * atom.vmax
+            high += k * atom.vmin
+    return low, high
+
+
+def fits(dtype: DType, bounds: Interval) -> bool:
+    """Whether every number of the interval is a value of `dtype`."""
+    return bool(dtype.min <= bounds[0] and bounds[1] <= dtype.max)
+
+
+def exact_sum(x: UOp) -> Sum:
+    """The node as a sum that equals it as a number: nothing in it wraps.
+
+    Where the bounds do not show that, the node is an atom.
+    """
+    found, dtype = sum_of(x), x.dtype
+    if dtype.is_index or fits(dtype, interval(found)):
+        return found
+    if dtype.kind == "uint":
+        # coefficients in the upper half may be meant as they are
+        turn = 1 << dtype.bits
+        found = Sum(found.constant % turn, {a: k % turn for a, k in found.terms.items()})
+        if fits(dtype, interval(found)):
+            return found
+    return Sum(0, {x: 1})
+
+
+# ---- writing
+
+
+def build(dtype: DType, a: Sum) -> UOp:
+    """The node of a sum, added from left to right, the constant last.
+
+    Index sums have outer loops' terms first, so that loops can hoist the front part. Others
+    keep the order in which they were written: there the parts are data, shared as they stand.
+    """
+    terms = a.terms
+    atoms = sorted(terms, key=place) if dtype.is_index and len(terms) > 1 else list(terms)
+    made: UOp | None = None
+    for atom in atoms:
+        k = terms[atom]
+        part = atom if k == 1 else atom * UOp.const(dtype, k)
+        made = part if made is None else made + part
+    if made is None:
+        return UOp.const(dtype, a.constant)
+    return made + UOp.const(dtype, a.constant) if a.constant else made
+
+
+def size(a: Sum) -> int:
+    """How many operands the written sum has."""
+    return len(a.terms) + (1 if a.constant else 0)

@@ -1,0 +1,171 @@
+"""A compiled kernel as data (`Program`), loaded (`Executable`), and in a list (`LaunchList`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from opgraft.dtype import DType, Scalar
+from opgraft.ir.linear import LinearProgram
+from opgraft.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from opgraft.runtime.buffer import Buffer
+
+
+@dataclass(frozen=True)
+class Program:
+    """All that is needed to load a kernel and to call it."""
+
+    name: str
+    source: str = field(default="", repr=False)
+    binary: bytes = field(default=b"", repr=False)
+    """What the compiler made; empty where the driver takes the source."""
+    path: str = ""
+    """A file that holds the binary (with the cache's mark behind it), if there is one."""
+    params: tuple[tuple[DType, int], ...] = ()
+    """Dtype and number of elements of the buffer in each slot."""
+    entry: str = ""
+    """The symbol of the kernel in what was compiled; empty: its name."""
+    variables: tuple[UOp, ...] = ()
+    """The VARs, in the order in which their values are handed over: by name."""
+    parallel: int | UOp | None = None
+    """Extent of the parallel range; an expression in the variables, or None: in one piece."""
+    launch: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """Groups and threads, for devices that launch grids."""
+    written: tuple[int, ...] = ()
+    """Slots that the kernel stores to."""
+    operations: int = 0
+    """An estimate of the elementwise operations of one run."""
+    linear: LinearProgram | None = field(default=None, repr=False, compare=False)
+    """The program itself, for devices that interpret it; None where it came from a cache."""
+
+    @staticmethod
+    def of(
+        linear: LinearProgram,
+        source: str = "",
+        binary: bytes = b"",
+        entry: str = "",
+        path: str = "",
+    ) -> Program:
+        """The program of a linear program and what was made from it."""
+        extent: int | UOp | None = None
+        if linear.parallel is not None:
+            size = linear.parallel.src[0]
+            extent = int(size.arg) if size.arg is not None and not size.src else size
+        return Program(
+            name=linear.name,
+            source=source,
+            binary=binary,
+            params=tuple((p.dtype, p.arg[1]) for p in linear.params),
+            path=path,
+            entry=entry or linear.name,
+            variables=linear.variables,
+            parallel=extent,
+            launch=linear.launch,
+            written=linear.written,
+            operations=linear.operations,
+            linear=linear,
+        )
+
+
+class Executable(ABC):
+    """A program that is loaded on a device and can be run."""
+
+    program: Program
+
+    @abstractmethod
+    def run(
+        self, buffers: Sequence[Buffer], variables: Sequence[Scalar] = (), wait: bool = False
+    ) -> float | None:
+        """Launch with one buffer per slot and one value per variable, in the program's order.
+
+        Launches of a device happen in order. With `wait`, returns when it is done and the seconds
+        that the kernel took; else None, perhaps before it is done.
+        """
+
+
+Step: TypeAlias = "tuple[Executable, Sequence[Buffer], Sequence[Scalar]]"
+
+
+class LaunchList:
+    """A list of launches that is run many times, with other inputs and variables each time.
+
+    This one runs step after step from Python; a device whose runtime takes a whole list in one
+    call has its own. `inputs` are the buffers among those of the steps that `run` exchanges: it
+    takes as many, of the same sizes, in the same order. A step's buffer that is a view of an
+    input is exchanged for the same part of the new one. Variables are exchanged by name. The
+    list keeps its other buffers alive, and no input beyond a run.
+    """
+
+    def __init__(self, steps: Sequence[Step], inputs: Sequence[Buffer] = ()) -> None:
+        self._steps: list[tuple[Executable, list[Buffer | None], list[Scalar]]] = [
+            (executable, list(buffers), list(values)) for executable, buffers, values in steps
+        ]
+        self._places = input_places(steps, inputs)
+        self._sizes = tuple(given.nbytes for given in inputs)
+        for place in self._places:
+            self._steps[place.step][1][place.slot] = None
+
+    def run(
+        self,
+        inputs: Sequence[Buffer] = (),
+        variables: Mapping[str, Scalar] | None = None,
+        wait: bool = False,
+    ) -> float | None:
+        """Launch all steps in order; variables that are not named keep their last value."""
+        check_inputs(inputs, self._sizes)
+        if variables:
+            for executable, _, values in self._steps:
+                for place, variable in enumerate(executable.program.variables):
+                    if variable.arg[0] in variables:
+                        values[place] = variables[variable.arg[0]]
+        ready = [list(buffers) for _, buffers, _ in self._steps]
+        for place_ in self._places:
+            given = inputs[place_.input]
+            whole = place_.offset == 0 and place_.nbytes == given.nbytes
+            part = given if whole else given.view(place_.offset, place_.nbytes)
+            ready[place_.step][place_.slot] = part
+        total = 0.0
+        for (executable, _, values), buffers in zip(self._steps, ready, strict=True):
+            filled = [buffer for buffer in buffers if buffer is not None]
+            total += executable.run(filled, values, wait) or 0.0
+        return total if wait else None
+
+
+def check_inputs(inputs: Sequence[Buffer], sizes: Sequence[int]) -> None:
+    """Raises `ValueError` where the inputs of a list are not as many and as large as it takes."""
+    if len(inputs) != len(sizes):
+        raise ValueError(f"the list takes {len(sizes)} inputs, not {len(inputs)}")
+    for number, (given, size) in enumerate(zip(inputs, sizes, strict=True)):
+        if given.nbytes != size:
+            raise ValueError(f"input {number} takes {size} bytes, not {given.nbytes}")
+
+
+@dataclass(frozen=True)
+class InputPlace:
+    """A buffer of a step that is an input of its list, or `nbytes` of it from `offset`."""
+
+    input: int
+    step: int
+    slot: int
+    offset: int
+    nbytes: int
+
+
+def input_places(steps: Sequence[Step], inputs: Sequence[Buffer]) -> list[InputPlace]:
+    """Where the steps use memory of the inputs."""
+    roots: dict[int, list[int]] = {}
+    for number, given in enumerate(inputs):
+        roots.setdefault(id(given.root), []).append(number)
+    places = []
+    for step, (_, buffers, _) in enumerate(steps):
+        for slot, buffer in enumerate(buffers):
+            for number in roots.get(id(buffer.root), ()):
+                offset = buffer.offset - inputs[number].offset
+                if offset >= 0 and offset + buffer.nbytes <= inputs[number].nbytes:
+                    places.append(InputPlace(number, step, slot, offset, buffer.nbytes))
+                    break
+    return places

@@ -1,0 +1,271 @@
+"""Check rules: draw instances of each rule's pattern, run the real rule, judge what it made.
+
+`python -m checking.check [--instances N] [--rule NAME]...` prints a record per rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from opgraft.dtype import DType, dtypes
+from opgraft.errors import RewriteError
+from opgraft.ir import PatternMatcher, UOp
+from opgraft.ir.matcher import Rule
+
+from . import lifted
+from .instances import FLOATS, Filler, NoInstance
+from .judge import judge
+
+
+@dataclass(frozen=True)
+class Group:
+    """Dtypes that are drawn together, and how what was drawn is judged."""
+
+    name: str
+    among: tuple[DType, ...]
+    proof: bool = False
+
+
+GROUPS: Final = (
+    Group("4 bit", (dtypes.narrow(4, True), dtypes.narrow(4, False))),
+    Group("8 bit", (dtypes.int8, dtypes.uint8)),
+    Group("index", (dtypes.index,), proof=True),
+    Group("32 bit", (dtypes.int32, dtypes.uint32), proof=True),
+    Group("64 bit", (dtypes.int64, dtypes.uint64), proof=True),
+    Group("mixed", (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.index)),
+    Group("float", FLOATS),
+    Group("mixed with float", (dtypes.int8, dtypes.uint16, dtypes.float16, dtypes.float32)),
+)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is done per rule and group."""
+
+    instances: int = 10
+    attempts: int = 150
+    proofs: int = 2
+    assignments: int = 4096
+    slow: int = 24
+    milliseconds: int = 2000
+    seed: int = 1
+
+
+LONG: Final = Effort(instances=200, attempts=4000, proofs=10, assignments=1 << 16, slow=200)
+
+
+# How often a rule with lines that were not reached is drawn again.
+_TURNS: Final = 4
+
+
+def effort_from_environment() -> Effort:
+    """The quick effort, or with OPGRAFT_CHECK=long the long one."""
+    return LONG if os.environ.get("OPGRAFT_CHECK") == "long" else Effort()
+
+
+@dataclass
+class Record:
+    """What the check of one rule did."""
+
+    rule: Rule
+    fired: dict[str, int] = field(default_factory=dict)
+    complete: int = 0
+    sampled: int = 0
+    assignments: int = 0
+    proved: int = 0
+    undecided: list[str] = field(default_factory=list)
+    unsupported: int = 0
+    faults: list[str] = field(default_factory=list)
+    unreached: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """Why the rule fails the check; empty if it passes."""
+        if self.faults:
+            return self.faults[0]
+        if not self.fired:
+            return "never fired"
+        if self.unreached:
+            return f"lines never reached: {self.unreached}"
+        if self.undecided:
+            return f"undecided: {self.undecided[0]}"
+        return ""
+
+    def line(self) -> str:
+        fired = ", ".join(f"{k} {v}" for k, v in self.fired.items())
+        return (
+            f"{self.rule.name}: {self.verdict or 'ok'}; fired {fired or 'never'}; complete "
+            f"{self.complete}, sampled {self.sampled}, proved {self.proved}, "
+            f"undecided {len(self.undecided)}, {self.seconds:.2f} s"
+        )
+
+
+class Reached:
+    """Which lines of the code in some files ran, recorded while it is entered."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, set[int]] = {}
+
+    def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
+        code = frame.f_code
+        if f"{os.sep}rules{os.sep}" not in code.co_filename and not code.co_filename.endswith(
+            "canaries.py"
+        ):
+            return None
+        seen = self.lines.setdefault(code.co_filename, set())
+        seen.add(frame.f_lineno)
+
+        def line(frame: FrameType, event: str, arg: Any) -> Any:
+            seen.add(frame.f_lineno)
+            return line
+
+        return line
+
+    def __enter__(self) -> Reached:
+        self.before = sys.gettrace()
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self.before)
+
+    def missing(self, code: CodeType) -> list[int]:
+        """The lines of a function's body that never ran."""
+        lines = {number for _, _, number in code.co_lines() if number is not None}
+        lines.discard(code.co_firstlineno)
+        return sorted(lines - self.lines.get(code.co_filename, set()))
+
+
+def check_rule(rule: Rule, effort: Effort, reached: Reached) -> Record:
+    """Draw, run, judge; one record."""
+    begin = time.perf_counter()
+    record = Record(rule)
+    matcher = PatternMatcher([rule])
+    for group in GROUPS:
+        rng = random.Random(f"{effort.seed} {rule.name} {group.name}")
+        _check_group(record, matcher, group, effort, rng, reached)
+        if record.faults:
+            break
+    record.seconds = time.perf_counter() - begin
+    return record
+
+
+def _check_group(
+    record: Record,
+    matcher: PatternMatcher,
+    group: Group,
+    effort: Effort,
+    rng: random.Random,
+    reached: Reached,
+) -> None:
+    filler = Filler(rng, group.among)
+    seen: set[UOp] = set()
+    proofs = attempts = fruitless = 0
+    while len(seen) < effort.instances and attempts < effort.attempts:
+        attempts += 1
+        if fruitless > 60 and not seen:
+            break  # this group does not suit the rule's pattern
+        try:
+            before = filler.draw(record.rule.pattern)
+        except (NoInstance, OverflowError):
+            fruitless += 1
+            continue
+        if before in seen:
+            continue
+        try:
+            with reached:
+                after = matcher.rewrite(before)
+        except RewriteError as error:
+            record.faults.append(str(error))
+            return
+        if after is None:
+            continue
+        seen.add(before)
+        if after is before:
+            record.faults.append(f"{before!r} became itself")
+            return
+        found = judge(before, after, rng, effort.assignments, effort.slow)
+        record.assignments += found.assignments
+        if found.fault:
+            record.faults.append(found.fault)
+            return
+        record.complete += found.complete
+        record.sampled += not found.complete
+        if group.proof and proofs < effort.proofs:
+            proofs += 1
+            answer = lifted.prove(before, after, effort.milliseconds)
+            if answer == "proved":
+                record.proved += 1
+            elif answer == "undecided":
+                record.undecided.append(f"{before!r} against {after!r}")
+            elif answer == "unsupported":
+                record.unsupported += 1
+            else:
+                record.faults.append(answer)
+                return
+    if seen:
+        record.fired[group.name] = record.fired.get(group.name, 0) + len(seen)
+
+
+def check(
+    rules: Iterable[Rule], effort: Effort | None = None
+) -> Iterator[Record]:
+    """A record of each rule; those whose lines were not all reached get more draws at the end."""
+    effort, reached = effort or effort_from_environment(), Reached()
+    waiting: list[Record] = []
+    done = [check_rule(rule, effort, reached) for rule in rules]
+    for record in done:
+        if record.faults or not reached.missing(record.rule.function.__code__):
+            yield record
+        else:
+            waiting.append(record)
+    wider = replace(
+        effort,
+        instances=effort.instances * 4,
+        attempts=effort.attempts * 8,
+        assignments=effort.assignments // 8,
+        proofs=0,
+    )
+    for record in waiting:
+        begin, code = time.perf_counter(), record.rule.function.__code__
+        for turn in range(_TURNS):
+            for group in GROUPS:
+                # a group in which nothing fired does not suit the pattern
+                if group.name in record.fired and reached.missing(code) and not record.faults:
+                    rng = random.Random(f"{effort.seed} {record.rule.name} {group.name} {turn}")
+                    _check_group(record, PatternMatcher([record.rule]), group, wider, rng, reached)
+        record.unreached = reached.missing(code)
+        record.seconds += time.perf_counter() - begin
+        yield record
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from opgraft.rules.sets import sym
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rule", action="append", help="check these alone")
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args(arguments)
+    effort = LONG if given.long else Effort(seed=given.seed)
+    failed = 0
+    begin = time.perf_counter()
+    rules = [r for r in sym.rules if not given.rule or r.name in given.rule]
+    for record in check(rules, effort):
+        print(record.line(), flush=True)
+        failed += bool(record.verdict)
+    print(f"{len(rules)} rules, {failed} failed, {time.perf_counter() - begin:.1f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

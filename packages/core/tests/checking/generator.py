@@ -1,0 +1,265 @@
+"""Random typed expressions, with leaves and constants that are related to one another."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from opgraft.dtype import DType, dtypes
+from opgraft.ir import UOp
+from opgraft.ir.ops import Ops
+
+NARROW: Final = (dtypes.narrow(4, True), dtypes.narrow(4, False), dtypes.int8, dtypes.uint8)
+WIDE: Final = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
+SMALL: Final = (0, 1, -1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, -2, -3, -4)
+FLOAT_EDGES: Final = (
+    0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.5, 0.1, 1e4, 65504.0, 6e-8, 1.5,
+    float("inf"), float("-inf"), float("nan"), 16777217.0, 1e-40, 3e38,
+)  # fmt: skip
+
+_ARITHMETIC: Final = (Ops.ADD, Ops.ADD, Ops.ADD, Ops.MUL, Ops.MUL)
+_DIVISION: Final = (Ops.IDIV, Ops.MOD)
+_BITS: Final = (Ops.AND, Ops.OR, Ops.XOR)
+_EXTREMA: Final = (Ops.MAX, Ops.MIN)
+_SHIFTS: Final = (Ops.SHL, Ops.SHR)
+_COMPARISONS: Final = (Ops.CMPLT, Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE)
+
+
+class Pool:
+    """One instance's leaves and constants: few, reused, and derived from one another.
+
+    `dtypes` are those that leaves and comparisons may have.
+    """
+
+    def __init__(self, rng: random.Random, among: Sequence[DType], leaves: int = 2) -> None:
+        self.rng, self.among, self.most = rng, tuple(among), leaves
+        self.leaves: dict[DType, list[UOp]] = {}
+        self.numbers: list[int] = []
+        self.made: dict[DType, list[UOp]] = {}
+        self.count = 0
+
+    def number(self) -> int:
+        """An integer: small, or related to one that is in use: products, quotients, +-1."""
+        rng = self.rng
+        if self.numbers and rng.random() < 0.6:
+            a = rng.choice(self.numbers)
+            b = rng.choice(self.numbers)
+            kind = rng.randrange(8)
+            value = (
+                a, a * b, a // b if b else a, a + b, a - b, -a, a + 1, a - 1
+            )[kind]  # fmt: skip
+            if rng.random() < 0.2:
+                value += rng.choice((-1, 1))
+            if abs(value) > 1 << 40:
+                value = a
+        else:
+            value = rng.choice(SMALL)
+        self.numbers.append(value)
+        return value
+
+    def constant(self, dtype: DType) -> UOp:
+        """A constant of the dtype; now and then an edge of it."""
+        rng = self.rng
+        if dtype.is_bool:
+            return UOp.const(dtype, rng.random() < 0.5)
+        if dtype.is_float:
+            return UOp.const(dtype, rng.choice(FLOAT_EDGES))
+        if not dtype.is_index and rng.random() < 0.15:
+            edge = rng.choice((dtype.min, dtype.max, dtype.max - 1, 1 << (dtype.bits - 2)))
+            return UOp.const(dtype, int(edge))
+        return UOp.const(dtype, self.number())
+
+    def leaf(self, dtype: DType) -> UOp:
+        """A variable or range of the dtype: an old one, or a new one while there is room."""
+        known = self.leaves.setdefault(dtype, [])
+        if known and (len(known) >= self.most or self.rng.random() < 0.4):
+            return self.rng.choice(known)
+        known.append(self._new_leaf(dtype))
+        return known[-1]
+
+    def _new_leaf(self, dtype: DType) -> UOp:
+        rng, name = self.rng, f"v{self.count}"
+        self.count += 1
+        if dtype.is_bool:
+            return UOp.variable(name, False, True, dtype)
+        if dtype.is_float:
+            return UOp.variable(name, float("-inf"), float("inf"), dtype)
+        size = max(1, min(abs(self.number()) + rng.choice((0, 0, 0, 1, -1)), 40))
+        if dtype.is_index:
+            kind = rng.randrange(6)
+            if kind < 3:
+                return UOp.range(size, name)
+            low = rng.choice((0, 0, -size, -3, 1, 2))
+            return UOp.variable(name, low, low + rng.choice((1, size, size, 7)))
+        low, high = int(dtype.min), int(dtype.max)
+        kind = rng.randrange(7)
+        if kind == 1:
+            low, high = 0, min(size, high)
+        elif kind == 2:
+            low, high = max(-size, low), min(size, high)
+        elif kind == 3:
+            low, high = (high - size if high - size > low else low), high
+        elif kind == 4:
+            low, high = 1, min(size + 1, high)
+        elif kind == 5 and dtype.is_signed:
+            high = -1
+        elif kind == 6:
+            low = max(0, low)
+        return UOp.variable(name, min(low, high), max(low, high), dtype)
+
+    def expression(self, dtype: DType, depth: int) -> UOp:
+        """A random expression; now and then one that was made before."""
+        rng = self.rng
+        old = self.made.setdefault(dtype, [])
+        if old and rng.random() < 0.25:
+            return rng.choice(old)
+        made = self._expression(dtype, depth)
+        if made.op is not Ops.CONST:
+            old.append(made)
+        return made
+
+    def _expression(self, dtype: DType, depth: int) -> UOp:
+        rng = self.rng
+        if depth <= 0:
+            return self.constant(dtype) if rng.random() < 0.2 else self.leaf(dtype)
+        if rng.random() < 0.1:
+            return self.leaf(dtype)
+        if dtype.is_bool:
+            return self._truth(depth)
+        if dtype.is_float:
+            return self._float(dtype, depth)
+        return self._integer(dtype, depth)
+
+    def _operand(self, dtype: DType, depth: int, constant: float) -> UOp:
+        if self.rng.random() < constant:
+            return self.constant(dtype)
+        return self.expression(dtype, depth - 1)
+
+    def _integer(self, dtype: DType, depth: int) -> UOp:
+        rng, kind = self.rng, self.rng.random()
+        first = self.expression(dtype, depth - 1)
+        if kind < 0.45:
+            op = rng.choice(_ARITHMETIC)
+            constant = 0.8 if op is Ops.MUL and rng.random() < 0.9 else 0.3
+            return first.alu(op, self._operand(dtype, depth, constant))
+        if kind < 0.75:
+            return first.alu(rng.choice(_DIVISION), self._operand(dtype, depth, 0.85))
+        if kind < 0.81:
+            return first.alu(rng.choice(_EXTREMA), self._operand(dtype, depth, 0.4))
+        if kind < 0.86 and not dtype.is_index:
+            return first.alu(rng.choice(_BITS), self._operand(dtype, depth, 0.7))
+        if kind < 0.90:
+            if dtype.is_index:
+                return first.alu(rng.choice(_SHIFTS), rng.choice((0, 1, 2, 3, -1)))
+            count = rng.choice((0, 1, 2, 3, dtype.bits - 1, dtype.bits, -1, dtype.bits + 1))
+            return first.alu(rng.choice(_SHIFTS), count)
+        if kind < 0.95:
+            condition = self.expression(dtypes.bool, depth - 1)
+            return condition.where(first, self._operand(dtype, depth, 0.4))
+        source = rng.choice([*self.among, dtypes.bool])
+        if source.is_float and dtype.is_index:
+            source = dtypes.bool
+        if source is dtype:
+            return first
+        return self.expression(source, depth - 1).cast(dtype)
+
+    def _truth(self, depth: int) -> UOp:
+        rng, kind = self.rng, self.rng.random()
+        if kind < 0.55:
+            dtype = rng.choice(self.among)
+            op = rng.choice(_COMPARISONS)
+            a, b = self.expression(dtype, depth - 1), self._operand(dtype, depth, 0.6)
+            return (b if rng.random() < 0.3 else a).alu(op, a if rng.random() < 0.3 else b)
+        if kind < 0.85:
+            first = self.expression(dtypes.bool, depth - 1)
+            return first.alu(rng.choice(_BITS), self.expression(dtypes.bool, depth - 1))
+        if kind < 0.93:
+            return ~self.expression(dtypes.bool, depth - 1)
+        condition = self.expression(dtypes.bool, depth - 1)
+        return condition.where(
+            self.expression(dtypes.bool, depth - 1), self.expression(dtypes.bool, depth - 1)
+        )
+
+    def _float(self, dtype: DType, depth: int) -> UOp:
+        rng, kind = self.rng, self.rng.random()
+        first = self.expression(dtype, depth - 1)
+        if kind < 0.6:
+            op = rng.choice((Ops.ADD, Ops.MUL, Ops.FDIV, Ops.MAX, Ops.MIN))
+            return first.alu(op, self._operand(dtype, depth, 0.45))
+        if kind < 0.72:
+            return first * -1.0
+        if kind < 0.8:
+            return first.trunc() if rng.random() < 0.7 else first.sqrt()
+        if kind < 0.9:
+            condition = self.expression(dtypes.bool, depth - 1)
+            return condition.where(first, self._operand(dtype, depth, 0.4))
+        source = rng.choice([d for d in (*self.among, dtypes.bool) if not d.is_index])
+        return first if source is dtype else self.expression(source, depth - 1).cast(dtype)
+
+
+def columns(
+    leaves: Sequence[UOp], rng: random.Random, most: int
+) -> tuple[list[np.ndarray[Any, Any]], bool]:
+    """A column of values per leaf: all combinations if they are at most `most`, else samples."""
+    total = 1
+    for n in leaves:
+        total *= _count(n)
+        if total > most:
+            return _samples(leaves, rng, most), False
+    axes = [np.arange(int(n.vmin), int(n.vmax) + 1) for n in leaves]
+    if not axes:
+        return [], True
+    return [grid.ravel() for grid in np.meshgrid(*axes, indexing="ij")], True
+
+
+def _samples(leaves: Sequence[UOp], rng: random.Random, most: int) -> list[np.ndarray[Any, Any]]:
+    draw = np.random.default_rng(rng.getrandbits(64))
+    made: list[np.ndarray[Any, Any]] = []
+    for n in leaves:
+        if n.dtype.is_float:
+            edges = np.array([n.dtype.const(v) for v in FLOAT_EDGES])
+            plain = draw.uniform(-1, 1, most) * 2.0 ** draw.integers(-30, 30, most)
+            plain = np.where(draw.random(most) < 0.4, np.rint(draw.uniform(-9, 9, most)), plain)
+        else:
+            low, high = int(n.vmin), int(n.vmax)
+            inside = {low, high, low + 1, high - 1, 0, 1, -1}
+            edges = np.array(sorted(v for v in inside if low <= v <= high))
+            plain = draw.integers(low, high, most, endpoint=True)
+        chosen = edges[draw.integers(0, len(edges), most)]
+        made.append(np.where(draw.random(most) < 0.35, chosen, plain))
+    return made
+
+
+def assignments(leaves: Sequence[UOp], rng: random.Random, most: int) -> list[tuple[Any, ...]]:
+    """Sampled values for the leaves, of any width, edges among them."""
+    draw: list[Callable[[], Any]] = [_drawer(n, rng) for n in leaves]
+    return [tuple([d() for d in draw]) for _ in range(most if leaves else 1)]
+
+
+def _count(n: UOp) -> int:
+    return 1 << 30 if n.dtype.is_float else int(n.vmax) - int(n.vmin) + 1
+
+
+def _drawer(n: UOp, rng: random.Random) -> Callable[[], Any]:
+    if n.dtype.is_float:
+        dtype = n.dtype
+
+        def draw_float() -> float:
+            kind = rng.random()
+            if kind < 0.35:
+                return float(dtype.const(rng.choice(FLOAT_EDGES)))
+            if kind < 0.6:
+                return float(dtype.const(rng.randint(-8, 8)))
+            return float(dtype.const(rng.uniform(-1, 1) * 2.0 ** rng.randint(-30, 30)))
+
+        return draw_float
+    low, high = int(n.vmin), int(n.vmax)
+    edges = sorted({low, high, min(low + 1, high), max(high - 1, low), min(max(0, low), high)})
+
+    def draw() -> int:
+        return rng.choice(edges) if rng.random() < 0.4 else rng.randint(low, high)
+
+    return draw

@@ -1,0 +1,65 @@
+"""Kernels written by hand in C, of the C renderer's calling convention."""
+
+from __future__ import annotations
+
+from opgraft.devices.cpu.device import CpuDevice, CpuExecutable
+from opgraft.dtype import DType, dtypes
+from opgraft.ir import UOp
+from opgraft.runtime import Program
+from opgraft.runtime.kernels import compiled
+
+HEAD = "(void**b,const long long*v,long long begin,long long end)"
+
+INCREMENT = f"""
+void increment{HEAD}{{
+ float*o=b[0];
+ for(long long i=begin;i<end;i++)for(int j=0;j<64;j++)o[64*i+j]+=1;
+}}
+"""
+
+AFFINE = f"""
+void affine{HEAD}{{
+ float*o=b[0];const float*x=b[1];
+ double slope=((union{{long long a;double b;}}){{v[1]}}.b);
+ for(long long i=begin;i<end;i++)o[i]=x[i]*slope+v[0];
+}}
+"""
+
+
+def load(
+    device: CpuDevice,
+    name: str,
+    source: str,
+    params: tuple[tuple[DType, int], ...] = (),
+    *,
+    variables: tuple[UOp, ...] = (),
+    parallel: int | UOp | None = None,
+    operations: int = 0,
+) -> CpuExecutable:
+    """Compile with the device's own choice of compiler, and load."""
+    entry = compiled(device.pairs.select(""), source)
+    return device.load(
+        Program(
+            name,
+            source,
+            entry.data,
+            entry.path,
+            params,
+            variables=variables,
+            parallel=parallel,
+            operations=operations,
+            written=(0,),
+        )
+    )
+
+
+def increment(device: CpuDevice, size: int, operations: int | None = None) -> CpuExecutable:
+    """Adds 1 to each of `size` float32, 64 to an iteration of the parallel range."""
+    return load(
+        device,
+        "increment",
+        INCREMENT,
+        ((dtypes.float32, size),),
+        parallel=size // 64,
+        operations=size if operations is None else operations,
+    )

@@ -1,0 +1,1 @@
+"""Kernels for tests of lowering and scheduling, and the oracle that says what they mean."""

@@ -1,0 +1,102 @@
+"""What the scheduler chooses without running anything, and that it changes no result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from opgraft import dtypes
+from opgraft.ir import AxisKind, UOp
+from opgraft.ir.linear import KernelInfo
+from opgraft.opt.actions import Split
+from opgraft.opt.axes import Kernel
+from opgraft.opt.heuristic import schedule, separate_reduces
+from opgraft.target import Target
+
+from kernel_forms import kernels
+from kernel_forms.memory import expected, fill
+
+CPU = Target("test", vector_bytes=32, vector_registers=16, cores=2, fma=frozenset({dtypes.float32}))
+TARGETS = {
+    "cpu": CPU,
+    "scalar": replace(CPU, vector_bytes=0, max_lanes=1),
+    "wide": replace(CPU, vector_bytes=4096, max_lanes=1024, gather=True, cores=512),
+    "one core": replace(CPU, parallel=None),
+}
+
+
+def kinds(sink: UOp) -> dict[str, AxisKind]:
+    return {str(r.arg[0]): r.arg[1] for r in Kernel(sink).ranges}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("name", kernels.NAMED)
+def test_a_schedule_keeps_the_meaning(name: str, target: Target) -> None:
+    sink = kernels.NAMED[name]()
+    memory = fill(sink)
+    assert expected(schedule(sink, target), memory) == expected(sink, memory)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_schedule_of_a_random_kernel_keeps_the_meaning(seed: int) -> None:
+    sink = kernels.RandomKernel(seed).make()
+    memory = fill(sink, seed)
+    assert expected(schedule(sink, CPU), memory) == expected(sink, memory)
+
+
+def test_an_elementwise_kernel_is_vectorised_and_parallel() -> None:
+    found = kinds(schedule(kernels.elementwise(64), CPU))
+    assert found == {"i.o": AxisKind.PARALLEL, "i.v": AxisKind.VECTOR}
+
+
+def test_rows_that_memory_walks_through_become_one_loop() -> None:
+    i, j = kernels.loop(6, "i"), kernels.loop(40, "j")
+    out, a = kernels.param(0, 240), kernels.param(1, 240)
+    at = i * 40 + j
+    sink = UOp.sink(out.store(at, a.load(at) * 2.0).end(i, j), arg=KernelInfo("k"))
+    assert len(Kernel(schedule(sink, TARGETS["scalar"])).ranges) == 1
+
+
+def test_a_row_reduction_runs_along_vectors_with_several_accumulators() -> None:
+    found = kinds(schedule(kernels.row_sum(64, 512), CPU))
+    assert found["i"] is AxisKind.PARALLEL
+    assert found["k.v"] is AxisKind.VECTOR
+    assert AxisKind.UNROLL in found.values()
+
+
+def test_a_column_reduction_keeps_its_columns_in_lanes() -> None:
+    found = kinds(schedule(kernels.column_max(100, 64), CPU))
+    assert found["j.v"] is AxisKind.VECTOR
+    assert found["k"] is AxisKind.REDUCE
+
+
+def test_a_product_keeps_a_tile_in_registers() -> None:
+    found = kinds(schedule(kernels.matmul(64, 64, 64), CPU))
+    assert found["j.v"] is AxisKind.VECTOR
+    assert sum(kind is AxisKind.UNROLL for kind in found.values()) == 2
+
+
+def test_a_target_without_vectors_or_threads_gets_none() -> None:
+    target = replace(CPU, vector_bytes=0, parallel=None)
+    found = kinds(schedule(kernels.matmul(64, 64, 64), target))
+    assert set(found.values()) <= {AxisKind.LOOP, AxisKind.REDUCE}
+
+
+def test_a_given_schedule_is_carried_out_and_nothing_else() -> None:
+    steps = (Split("i", 4, AxisKind.VECTOR),)
+    sink = kernels.elementwise(8)
+    sink = sink.replace(arg=KernelInfo("k", schedule=steps))
+    assert kinds(schedule(sink, CPU)) == {"i.o": AxisKind.LOOP, "i.v": AxisKind.VECTOR}
+
+
+def test_reductions_in_different_loops_get_loops_of_their_own() -> None:
+    i, j, k = kernels.loop(3, "i"), kernels.loop(4, "j"), kernels.over(5, "k")
+    out, a, b = kernels.param(0, 12), kernels.param(1, 15), kernels.param(2, 20)
+    per_row = a.load(i * 5 + k).reduce(kernels.Ops.MAX, k)
+    product = ((a.load(i * 5 + k) - per_row) * b.load(k * 4 + j)).reduce(kernels.Ops.ADD, k)
+    sink = UOp.sink(out.store(i * 4 + j, product).end(i, j), arg=KernelInfo("k"))
+    apart = separate_reduces(sink)
+    assert len({r for n in Kernel(apart).reduces for r in n.src[1:]}) == 2
+    memory = fill(sink)
+    assert expected(apart, memory) == expected(sink, memory)

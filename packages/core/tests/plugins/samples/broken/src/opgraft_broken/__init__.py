@@ -1,0 +1,1 @@
+"""Plugins that are broken, one of every kind."""

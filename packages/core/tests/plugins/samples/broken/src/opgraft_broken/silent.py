@@ -1,0 +1,5 @@
+"""Says no API version."""
+
+
+def opgraft_devices():
+    raise AssertionError("a plugin without a version is never asked")

@@ -1,0 +1,3 @@
+"""Says its version in words."""
+
+API = "two"

@@ -1,0 +1,1 @@
+"""A sample plugin: a device, a compiler pair, an optimizer, equalities, a command, a setting."""

@@ -1,0 +1,1 @@
+"""Claims names that others have."""

@@ -1,0 +1,3 @@
+"""The other plugin named twin."""
+
+API = (1, 0)

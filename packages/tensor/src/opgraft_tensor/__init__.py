@@ -1,0 +1,8 @@
+"""Lazy arrays that compile to fused kernels: the public names."""
+
+from __future__ import annotations
+
+from opgraft_tensor.random import manual_seed
+from opgraft_tensor.tensor import Tensor, einsum, grad, realize_all
+
+__all__ = ["Tensor", "einsum", "grad", "manual_seed", "realize_all"]

@@ -1,0 +1,162 @@
+"""`Base`: what a tensor is made of, for the files that give it its operations by topic.
+
+A tensor is a handle: a node of the graph, and the name of a device. Operations make new handles;
+only assignment moves one.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from opgraft.dtype import DType, dtypes, promote
+from opgraft.ir.uop import UOp
+from opgraft_tensor import graph
+from opgraft_tensor.exchange import dtype_of_array, from_nested, is_number, make_storage
+from opgraft_tensor.graph import Shape, shape
+from opgraft_tensor.realize import device_of
+from opgraft_tensor.storage import buffer_node, hold
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Operand: TypeAlias = "Base | bool | int | float | np.generic | np.ndarray | Sequence[Any]"
+Axis: TypeAlias = int | Sequence[int] | None
+
+
+class Base:
+    """The handle: `uop` (the node), `device` (a name), `grad` (filled by `backward`)."""
+
+    __slots__ = ("__weakref__", "_device", "_leaf", "_origins", "_spent", "_uop", "grad")
+
+    _uop: UOp
+    _device: str
+    _leaf: bool  # `backward` fills `grad`
+    _spent: bool  # `backward` was called: the way back is not needed once the value is there
+    _origins: tuple[weakref.ref[Any], ...]  # of a gradient: the tensors it is a gradient of
+    grad: Self | None
+
+    # NumPy leaves `array + tensor` to the tensor
+    __array_ufunc__ = None
+
+    @property
+    def uop(self) -> UOp:
+        """The node that stands for the value now."""
+        return self._uop
+
+    @property
+    def shape(self) -> Shape:
+        return shape(self._uop)
+
+    @property
+    def dtype(self) -> DType:
+        return self._uop.dtype
+
+    @property
+    def device(self) -> str:
+        """The name of the device that the value lives on."""
+        return self._device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def _new(self, uop: UOp) -> Self:
+        """A tensor of another node, on the same device."""
+        return self._handle(uop, self._device)
+
+    @classmethod
+    def _handle(cls, uop: UOp, device: str) -> Self:
+        made = object.__new__(cls)
+        made._uop = uop
+        made._device = device
+        made._begin()
+        return made
+
+    def _begin(self) -> None:
+        self._leaf = self._spent = False
+        self._origins = ()
+        self.grad = None
+        hold(self)
+
+    # ---- operands
+
+    def _as_node(self, other: Operand) -> UOp:
+        """Any operand that is not a Python number, as a node on this tensor's device."""
+        if isinstance(other, Base):
+            if other._device != self._device and device_of(other._uop) is not None:
+                raise ValueError(
+                    f"tensors on {self._device} and {other._device} do not mix; "
+                    f"move one with .to({self._device!r})"
+                )
+            return other._uop
+        values = other if isinstance(other, (np.ndarray, np.generic)) else from_nested(other)
+        values = np.asarray(values)
+        dtype = dtype_of_array(values)
+        if not isinstance(other, (np.ndarray, np.generic)) and dtype.is_float:
+            dtype = dtypes.default_float
+        return buffer_node(make_storage(values, dtype, self._device))
+
+    def _pair(self, other: Operand) -> tuple[UOp, UOp]:
+        """Both operands in their common dtype; a Python number takes the tensor's where it can."""
+        if is_number(other):
+            assert isinstance(other, (bool, int, float))
+            dtype = weak_dtype(self.dtype, other)
+            check_number(other, dtype)
+            return graph.cast(self._uop, dtype), graph.full((), dtype, other)
+        right = self._as_node(other)
+        common = promote(self.dtype, right.dtype)
+        return graph.cast(self._uop, common), graph.cast(right, common)
+
+    def _float(self) -> UOp:
+        """The value as floats: integers and bool in the default float dtype."""
+        return self._uop if self.dtype.is_float else graph.cast(self._uop, dtypes.default_float)
+
+    # ---- axes
+
+    def _axis(self, axis: int) -> int:
+        """An axis counted from the front. Raises `IndexError` where there is none."""
+        rank = self.ndim
+        place = axis.__index__()
+        if not -rank <= place < rank:
+            raise IndexError(f"axis {axis} of a tensor of shape {self.shape}, which has {rank}")
+        return place % rank
+
+    def _axes(self, axis: Axis) -> tuple[int, ...]:
+        """The axes named, counted from the front, in order; None: all of them."""
+        if axis is None:
+            return tuple(range(self.ndim))
+        if isinstance(axis, (list, tuple)):
+            found = tuple([self._axis(a) for a in axis])
+            if len(set(found)) != len(found):
+                raise ValueError(f"an axis occurs twice in {tuple(axis)}")
+            return tuple(sorted(found))
+        return (self._axis(axis),)  # type: ignore[arg-type]
+
+
+def weak_dtype(dtype: DType, number: bool | int | float) -> DType:
+    """The dtype of an operation of `dtype` with a Python number: by the kind of the number."""
+    if isinstance(number, bool):
+        return dtype
+    if isinstance(number, int):
+        return dtypes.default_int if dtype.is_bool else dtype
+    return dtype if dtype.is_float else dtypes.default_float
+
+
+def check_number(number: bool | int | float, dtype: DType) -> None:
+    """Raise `OverflowError` for a Python integer that the dtype cannot hold."""
+    if isinstance(number, int) and dtype.is_int and not dtype.min <= number <= dtype.max:
+        raise OverflowError(f"{number} does not fit {dtype} ({dtype.min} .. {dtype.max})")

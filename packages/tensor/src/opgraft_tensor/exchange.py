@@ -1,0 +1,169 @@
+"""Between host data and storages: Python numbers and lists, NumPy arrays, DLPack; always copies.
+
+bfloat16, which NumPy lacks, is its 16 bits (uint16) in memory and comes out as float32, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from opgraft.dtype import DType, dtypes
+from opgraft_tensor.devices import open_device
+from opgraft_tensor.storage import Storage
+
+Shape = tuple[int, ...]
+
+_FROM_NUMPY: Final = {np.dtype(d.name): d for d in dtypes.all if d is not dtypes.bfloat16}
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """How elements of a dtype lie in host memory."""
+    return np.dtype(np.uint16 if dtype is dtypes.bfloat16 else dtype.name)
+
+
+def dtype_of_array(array: np.ndarray) -> DType:
+    """The dtype of a NumPy array's elements, whatever their byte order."""
+    if array.dtype.name == "bfloat16":
+        return dtypes.bfloat16
+    found = _FROM_NUMPY.get(array.dtype.newbyteorder("="))
+    if found is None:
+        names = ", ".join(d.name for d in dtypes.all)
+        raise TypeError(f"no tensor holds NumPy's {array.dtype}; convert it to one of {names}")
+    return found
+
+
+def is_number(data: object) -> bool:
+    """A Python number; NumPy's are arrays of no axes."""
+    return type(data) in (bool, int, float)
+
+
+def dtype_of_number(number: object) -> DType:
+    """bool, int64 or float32, by the kind of a Python number."""
+    if isinstance(number, bool):
+        return dtypes.bool
+    return dtypes.default_int if isinstance(number, int) else dtypes.default_float
+
+
+def from_nested(data: Any) -> np.ndarray:
+    """An array of nested sequences of numbers: bool, int64, or float64 for anything with a float.
+
+    Raises `ValueError` where rows differ in length, `TypeError` for what is no number.
+    """
+    size, flat = _flatten(data)
+    kinds = {type(x) for x in flat}
+    odd = next((k for k in kinds if not issubclass(k, (bool, int, float, np.generic))), None)
+    if odd is not None:
+        raise TypeError(f"a tensor is made of numbers, not of {odd.__name__}")
+    if not flat:
+        return np.zeros(size, np.float64)
+    values = np.array(flat)
+    if values.dtype == np.object_ or values.dtype.kind == "u":
+        values = np.array(flat, dtype=np.uint64 if min(flat) >= 0 else np.int64)
+    if values.dtype.kind == "i":
+        values = values.astype(np.int64)
+    return values.reshape(size)
+
+
+def _flatten(data: Any) -> tuple[Shape, list[Any]]:
+    """The shape of nested sequences and the numbers in them, one level at a time."""
+    size: list[int] = []
+    level: list[Any] = [data]
+    while level and isinstance(level[0], (list, tuple, range, np.ndarray)):
+        lengths = {len(x) if isinstance(x, (list, tuple, range, np.ndarray)) else -1 for x in level}
+        if len(lengths) != 1:
+            found = sorted("a number" if n < 0 else f"{n} entries" for n in lengths)
+            raise ValueError(f"ragged data: at depth {len(size)} there are {' and '.join(found)}")
+        size.append(len(level[0]))
+        level = [x for row in level for x in row]
+    if any(isinstance(x, (list, tuple, range, np.ndarray)) for x in level):
+        raise ValueError(f"ragged data: a number and a sequence both stand at depth {len(size)}")
+    return tuple(size), level
+
+
+def host_values(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """A new array in C order, its elements converted as a cast converts (docs/meaning.md)."""
+    if values.dtype.name == "bfloat16":
+        values = (np.asarray(values).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if dtype is dtypes.bfloat16:
+        return bfloat16_bits(values)
+    target = numpy_dtype(dtype)
+    if dtype.is_bool:
+        return np.array(values != 0, order="C")
+    if values.dtype.kind == "f" and target.kind in "iu":
+        return _saturated(values, dtype)
+    with np.errstate(over="ignore"):
+        return np.array(values, dtype=target, order="C", copy=True)
+
+
+def _saturated(values: np.ndarray, dtype: DType) -> np.ndarray:
+    low, high = int(dtype.min), int(dtype.max)
+    with np.errstate(invalid="ignore"):
+        above, below = values >= float(high), values <= float(low)
+        inside = np.where(above | below | np.isnan(values), 0, values)
+        result = inside.astype(numpy_dtype(dtype))
+    result[above] = high
+    result[below] = low
+    return result
+
+
+def bfloat16_bits(values: np.ndarray) -> np.ndarray:
+    """The values rounded once to bfloat16, nearest even, as bits.
+
+    A float64 goes to float32 rounded to odd first, so that nothing is rounded twice.
+    """
+    wide = np.ascontiguousarray(values, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float32)
+    bits = narrow.view(np.uint32)
+    inexact = np.isfinite(narrow) & (narrow.astype(np.float64) != wide)
+    outward = inexact & (np.abs(narrow.astype(np.float64)) > np.abs(wide))
+    bits = np.where(outward, bits - 1, bits)
+    bits = np.where(inexact, bits | 1, bits)
+    rounded = (bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    result = np.where(np.isnan(narrow), 0x7FC0, rounded).astype(np.uint16)
+    return np.ascontiguousarray(result.reshape(np.shape(values)))
+
+
+def make_storage(values: np.ndarray, dtype: DType, device: str) -> Storage:
+    """A storage that starts with a copy of these values, converted to the dtype."""
+    return Storage(np.shape(values), dtype, device, host_values(values, dtype))
+
+
+def fill_buffer(storage: Storage) -> Any:
+    """The runtime buffer of a storage, made on first use, with its first content."""
+    if storage.buffer is None:
+        buffer = open_device(storage.device).buffer(storage.nbytes)
+        if storage.host is not None:
+            buffer.copy_in(storage.host)
+        storage.buffer = buffer
+        storage.host = None
+    return storage.buffer
+
+
+def storage_bits(storage: Storage) -> np.ndarray:
+    """A copy of the content, as it lies in memory."""
+    host = storage.host
+    if host is not None:
+        return host.copy()
+    result = np.empty(storage.shape, numpy_dtype(storage.dtype))
+    if storage.nbytes:
+        fill_buffer(storage).copy_out(result)
+    return result
+
+
+def storage_values(storage: Storage) -> np.ndarray:
+    """A copy of the content, bfloat16 as float32."""
+    bits = storage_bits(storage)
+    if storage.dtype is not dtypes.bfloat16:
+        return bits
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def sequence_shape(sizes: Sequence[Any]) -> Shape:
+    """`f(2, 3)` and `f((2, 3))` alike: the sizes as a tuple of ints."""
+    if len(sizes) == 1 and isinstance(sizes[0], (list, tuple)):
+        sizes = sizes[0]
+    return tuple([int(n.__index__()) for n in sizes])

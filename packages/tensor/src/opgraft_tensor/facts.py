@@ -1,0 +1,153 @@
+"""What is known of each node before the walk: work, depth of reductions, what must be stored.
+
+One pass over the graph, sources first. Work is counted in elementwise operations ("flops") per
+element since the last leaf; the prices that turn bytes and launches into the same unit come
+from the device's target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from opgraft.ir.ops import GroupOp, Ops
+from opgraft.ir.uop import UOp
+from opgraft.target import Target
+from opgraft_tensor.graph import shape
+
+WORK: Final[dict[Ops, float]] = {
+    Ops.EXP2: 10.0,
+    Ops.LOG2: 13.0,
+    Ops.SIN: 16.0,
+    Ops.SQRT: 6.0,
+    Ops.FDIV: 6.0,
+    Ops.IDIV: 12.0,
+    Ops.MOD: 12.0,
+    Ops.THREEFRY: 120.0,
+}
+"""Operations that one element of an elementwise op costs; 1 where not listed."""
+
+LEAVES: Final = frozenset(
+    {Ops.BUFFER, Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.GATHER, Ops.MATERIALIZE, Ops.COPY}
+)
+"""Where the count of work starts anew: the value is likely to be read, not computed."""
+
+MOST: Final = 1e12
+"""Above this, work is all the same: too dear."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The device's facts that shape a plan."""
+
+    dram: float = 4.0
+    """Operations that one byte of memory traffic is worth."""
+    cache: float = 0.25
+    """Operations that one byte read or written in cache is worth."""
+    launch: float = 4000.0
+    """Operations that one more kernel is worth."""
+    local_bytes: int = 128 << 10
+    """The most that the local arrays of one kernel may take."""
+    parallel: int = 16
+    """Iterations that the loops shared by a kernel's statements must have."""
+    small: int = 16384
+    """An array up to this size needs no parallel loops."""
+    product: float = 0.1
+    """Share of its work that a product loses where its tile is lost."""
+    max_buffers: int = 127
+    widest: int = 48
+    """Atoms in an index from which on a view's value is stored."""
+
+    @staticmethod
+    def of(target: Target) -> Prices:
+        """The prices of a target."""
+        return Prices(
+            dram=target.dram_price,
+            cache=target.cache_price,
+            launch=target.launch_price,
+            local_bytes=min(target.local_bytes, 128 << 10),
+            parallel=max(16, 4 * target.cores),
+            max_buffers=target.max_buffers,
+        )
+
+
+class Facts:
+    """The facts of the nodes of a graph, by node."""
+
+    def __init__(self, order: list[UOp], outputs: list[UOp]) -> None:
+        self.size: dict[UOp, int] = {}
+        """Elements."""
+        self.work: dict[UOp, float] = {}
+        """Operations per element, down to the leaves."""
+        self.depth: dict[UOp, int] = {}
+        """Reductions one within another, at most."""
+        self.leaf: dict[UOp, int] = {}
+        """Elements of the largest leaf read."""
+        self.heavy: dict[UOp, bool] = {}
+        """A reduction that reads each input several times: a product, a convolution."""
+        for v in order:
+            self._add(v)
+        self.only_summed = self._only_summed(order, outputs)
+        """All that is done with it, views apart, is to sum it: its own sum widens that one."""
+
+    def _add(self, v: UOp) -> None:
+        op = v.op
+        work = 0.0
+        depth = leaf = 0
+        size = self.size[v] = prod(shape(v))
+        for x in v.src:
+            below = self.work[x]
+            if x.op in LEAVES:
+                work += min(below, 1.0)
+                read = self.size[x]
+            else:
+                work += below
+                read = self.leaf[x]
+            if read > leaf:
+                leaf = read
+            if self.depth[x] > depth:
+                depth = self.depth[x]
+        if op in GroupOp.ALU:
+            work += WORK.get(op, 1.0)
+        elif op is Ops.BUFFER:
+            work, leaf = 1.0, size
+        elif op is Ops.REDUCE_AXIS:
+            times = self.size[v.src[0]] // max(size, 1)
+            work = times * (work + 1.0)
+            depth += 1
+            self.heavy[v] = bool(leaf) and times > 1 and size * times / leaf >= 4
+        elif op in (Ops.PAD, Ops.WRITE, Ops.UNWINDOW, Ops.ARANGE):
+            work += 1.0
+        elif op is Ops.GATHER:
+            work += 2.0
+        self.work[v] = min(work, MOST)
+        self.depth[v] = depth
+        self.leaf[v] = leaf
+
+    def _only_summed(self, order: list[UOp], outputs: list[UOp]) -> dict[UOp, bool]:
+        found = dict.fromkeys(order, True)
+        for v in order:
+            if v.op in GroupOp.VIEW or (v.op is Ops.REDUCE_AXIS and v.arg[0] is Ops.ADD):
+                continue
+            for x in v.src:
+                found[x] = False
+        for v in outputs:
+            found[v] = False
+        for v in reversed(order):
+            if v.op in GroupOp.VIEW and not found[v]:
+                found[v.src[0]] = False
+        return found
+
+
+def exact_again(v: UOp) -> bool:
+    """Whether a reduction computed twice is sure to have the same bits: not a float sum."""
+    return not v.dtype.is_float or v.arg[0] in (Ops.MAX, Ops.MIN)
+
+
+def label(v: UOp) -> str:
+    """A short name of a node for reports."""
+    text = v.op.name
+    if v.op in (Ops.REDUCE_AXIS, Ops.SCAN_AXIS):
+        text = f"{v.op.name.split('_')[0]}.{v.arg[0].name}"
+    return f"{text}{list(shape(v))}"

@@ -1,0 +1,194 @@
+"""From the user's graph to the canonical one: what equal programs have in common.
+
+Before: any graph of array nodes. After, the same values, and
+- every BUFFER, and every node whose value is kept in memory, is a BUFFER of a `Slot`: a number
+  by first visit and the facts that a plan may depend on. A plan holds no memory alive, and equal
+  programs have one canonical graph, which is the key of the plan cache;
+- marks, identities of MATERIALIZE, and reshapes of reshapes are gone;
+- SCATTER is a reduction and a GATHER (the last index that hits a row decides);
+- no node but an output has extent 0, and none reads one;
+- full reductions over many elements go in two stages (see `split_reduction`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from opgraft.dtype import DType, dtypes
+from opgraft.ir.ops import Ops
+from opgraft.ir.uop import UOp, head_of, node, toposort
+from opgraft_tensor import graph
+from opgraft_tensor.graph import Shape, shape
+from opgraft_tensor.storage import Storage, kept
+
+BLOCKS: Final = 64
+"""Blocks that a full reduction is split into: the same for every number of cores."""
+LONG: Final = 1 << 15
+"""Elements per result from which on a reduction is split."""
+FEW: Final = 16
+"""Results up to which a reduction leaves a device without parallel loops."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Memory that a plan is given, by number: what BUFFER.arg is in a canonical graph."""
+
+    number: int
+    shape: Shape
+    dtype: DType
+    device: str
+    writable: bool = False
+    """Nobody will want the old value once the plan has run."""
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """A canonical graph and the storages of its slots."""
+
+    outputs: tuple[UOp, ...]
+    storages: tuple[Storage, ...]
+
+
+def canonical(
+    outputs: list[UOp], writable: Callable[[UOp], bool], needs_split: bool = True
+) -> Canonical:
+    """The canonical graph of some outputs. `writable` says of a BUFFER whether it may be
+    overwritten; it is asked only where the graph has a WRITE."""
+    found: dict[UOp, UOp] = {}
+    slots: dict[UOp, UOp] = {}
+    storages: list[Storage] = []
+    order = toposort(outputs, lambda n: n.op is not Ops.BUFFER and kept(n) is None)
+    writes = any(n.op is Ops.WRITE for n in order)
+    for n in order:
+        held = n if n.op is Ops.BUFFER else kept(n)
+        if held is not None:
+            slot = slots.get(held)
+            if slot is None:
+                storage: Storage = held.arg
+                storages.append(storage)
+                arg = Slot(
+                    len(slots),
+                    storage.shape,
+                    storage.dtype,
+                    storage.device,
+                    writes and writable(held),
+                )
+                slot = slots[held] = node(head_of(Ops.BUFFER, storage.dtype, arg), ())
+            found[n] = slot
+            continue
+        found[n] = _rebuilt(n, tuple([found[s] for s in n.src]), needs_split)
+    return Canonical(tuple([found[n] for n in outputs]), tuple(storages))
+
+
+def _rebuilt(n: UOp, src: tuple[UOp, ...], needs_split: bool) -> UOp:
+    """One node on canonical sources."""
+    op = n.op
+    if op is Ops.RESHAPE:
+        # marks go, and so do reshapes of reshapes
+        return graph.reshape(src[0], n.arg)
+    if op is Ops.MATERIALIZE:
+        return node(head_of(Ops.MATERIALIZE, n.dtype), src)
+    if op is Ops.SCATTER:
+        return _scatter(*src)
+    if op is Ops.REDUCE_AXIS and needs_split:
+        return split_reduction(n.arg[0], n.arg[1], src[0])
+    size = shape(n)
+    if 0 not in size:
+        if op is Ops.PAD and 0 in shape(src[0]):
+            return graph.full(size, n.dtype, 0)
+        if op is Ops.GATHER and 0 in shape(src[0]):
+            return graph.full(size, n.dtype, 0)
+    if src == n.src:
+        return n
+    made = node(n.head, src)
+    made.remember("shape", size)
+    return made
+
+
+def _scatter(table: UOp, indices: UOp, values: UOp) -> UOp:
+    """table[t, j] = values[last i with indices[i] == t, j], where there is one."""
+    rows = shape(table)[0]
+    count = prod(shape(indices))
+    if count == 0 or rows == 0:
+        return table
+    flat = graph.reshape(indices, (1, count))
+    number = dtypes.int64 if count >= 1 << 31 else dtypes.int32
+    row = graph.arange((rows, count), 0, indices.dtype)
+    place = graph.arange((rows, count), 1, number)
+    none = graph.full((rows, count), number, -1)
+    hit = graph.elementwise(Ops.CMPEQ, row, graph.expand(flat, (rows, count)))
+    if indices.dtype.max < rows - 1:
+        # rows that the index cannot name must not be hit by a number that wrapped
+        named = graph.arange((rows, count), 0, dtypes.int64)
+        most = graph.full((rows, count), dtypes.int64, int(indices.dtype.max) + 1)
+        hit = graph.elementwise(Ops.AND, hit, graph.elementwise(Ops.CMPLT, named, most))
+    last = graph.reduce_axis(graph.where(hit, place, none), Ops.MAX, (1,)) if count > 1 else (
+        graph.reshape(graph.where(hit, place, none), (rows,))
+    )
+    rest = shape(table)[1:]
+    chosen = graph.gather(graph.reshape(values, (count, *rest)), last)
+    was_hit = graph.elementwise(Ops.CMPLT, graph.full((rows,), number, -1), last)
+    was_hit = graph.expand(graph.reshape(was_hit, (rows, *(1,) * len(rest))), shape(table))
+    return graph.where(was_hit, chosen, table)
+
+
+def split_reduction(op: Ops, axes: tuple[int, ...], source: UOp) -> UOp:
+    """A reduction; where few results take many elements each, in two stages.
+
+    A full reduction has no outer loop, so nothing of it would run in parallel, nor share a
+    kernel. The blocks depend on the shape alone: the bits are the same on any number of cores.
+    """
+    extents = shape(source)
+    taken = prod([extents[a] for a in axes])
+    results = prod(extents) // max(taken, 1)
+    if taken < LONG or results > FEW:
+        return graph.reduce_axis(source, op, axes)
+    kept = _natural_blocks(axes, extents)
+    if kept:
+        rest = tuple([a for a in axes if a not in kept])
+        first = graph.reduce_axis(source, op, rest)
+        left = tuple([a - sum(1 for r in rest if r < a) for a in kept])
+        return graph.reduce_axis(graph.materialize(first), op, left)
+    blocks = _divisor_near(taken, BLOCKS)
+    if blocks and axes == tuple(range(axes[0], axes[-1] + 1)):
+        before, after = extents[: axes[0]], extents[axes[-1] + 1 :]
+        split = (*before, blocks, taken // blocks, *after)
+        first = graph.reduce_axis(graph.reshape(source, split), op, (axes[0] + 1,))
+        return graph.reduce_axis(graph.materialize(first), op, (axes[0],))
+    return graph.reduce_axis(source, op, axes)
+
+
+def _natural_blocks(axes: tuple[int, ...], extents: Shape) -> tuple[int, ...]:
+    """The first axes that make enough blocks, not too many, and leave others to sum over.
+
+    Such a first stage asks for its source at bare ranges: it can share a kernel with others.
+    """
+    blocks = 1
+    for number, axis in enumerate(axes[:-1]):
+        blocks *= extents[axis]
+        if blocks > 32 * BLOCKS:
+            return ()
+        if blocks >= BLOCKS // 4:
+            return axes[: number + 1]
+    return ()
+
+
+def _divisor_near(n: int, wanted: int) -> int:
+    """A divisor of n near `wanted` (a quarter to four times), the nearest first; 0: none."""
+    for distance in range(4):
+        for number in _around(wanted, distance):
+            if n % number == 0:
+                return number
+    return 0
+
+
+def _around(wanted: int, distance: int) -> list[int]:
+    """Candidates: the number itself, then within an eighth, then half to twice, then further."""
+    if distance == 0:
+        return [wanted]
+    spread = (wanted // 8, wanted // 2, wanted * 3)[distance - 1]
+    low = max(wanted - spread, wanted // 4)
+    return sorted(range(low, wanted + spread + 1), key=lambda m: (abs(m - wanted), m))

@@ -1,0 +1,120 @@
+"""From lazy nodes to memory: what the planner need not see is settled here.
+
+Before: any array graphs. In order: nodes whose value is in memory become their BUFFERs; marks are
+dropped; each COPY is carried out, sources first; outputs without elements or with one value
+everywhere are filled by the host; the planner computes the rest. After: each output has a BUFFER,
+kept with its node (`storage.keep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from opgraft.ir.ops import Ops
+from opgraft.ir.uop import UOp, node, toposort
+from opgraft_tensor import plan
+from opgraft_tensor.exchange import fill_buffer, host_values
+from opgraft_tensor.graph import constant_of, shape
+from opgraft_tensor.storage import Storage, keep, kept
+
+
+
+def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
+    """The BUFFER node of each output, computed where it was not yet.
+
+    `device` is where outputs go that depend on no memory at all.
+    """
+    result: dict[UOp, UOp] = {}
+    wanted = [o for o in dict.fromkeys(outputs) if memory_of(o) is None]
+    if wanted:
+        _carry_out_copies(wanted)
+        settled = dict(zip(wanted, settle(wanted)))
+        rest: dict[UOp, str] = {}
+        for output, node_ in settled.items():
+            place = device_of(output) or device
+            if node_.op is Ops.BUFFER:
+                result[output] = node_
+            elif not _fill(node_, place):
+                rest[node_] = place
+        for place in dict.fromkeys(rest.values()):
+            group = [n for n, p in rest.items() if p == place]
+            for node_, buffer in zip(group, plan.realize(group, place)):
+                keep(node_, buffer.arg)
+        for output, node_ in settled.items():
+            found = memory_of(node_)
+            assert found is not None
+            result[output] = keep(output, found.arg)
+    final = [result[o] if o in result else memory_of(o) for o in outputs]
+    return [f for f in final if f is not None]
+
+
+def memory_of(uop: UOp) -> UOp | None:
+    """The BUFFER that holds the node's value already, or None."""
+    return uop if uop.op is Ops.BUFFER else kept(uop)
+
+
+def settle(outputs: Sequence[UOp]) -> list[UOp]:
+    """The graphs with kept values as BUFFERs and without marks."""
+    done: dict[UOp, UOp] = {}
+    for below in toposort(outputs, lambda n: kept(n) is None):
+        found = kept(below)
+        if found is not None:
+            done[below] = found
+        elif below.op is Ops.RESHAPE and below.tag is not None:
+            done[below] = done[below.src[0]]
+        else:
+            src = tuple([done[s] for s in below.src])
+            done[below] = below if src == below.src else node(below.head, src)
+    return [done[o] for o in outputs]
+
+
+def device_of(uop: UOp) -> str | None:
+    """The device of the memory that a value depends on; None: it depends on none."""
+    memo = uop._memo
+    if memo is not None and "device" in memo:
+        return memo["device"]  # type: ignore[no-any-return]
+    for below in toposort((uop,), lambda n: not (n._memo and "device" in n._memo)):
+        if below._memo and "device" in below._memo:
+            continue
+        if below.op is Ops.BUFFER:
+            place = below.arg.device
+        elif below.op is Ops.COPY:
+            place = below.arg
+        else:
+            sources = [(s._memo or {}).get("device") for s in below.src]
+            place = next((s for s in sources if s is not None), None)
+        below.remember("device", place)
+    assert uop._memo is not None
+    return uop._memo["device"]  # type: ignore[no-any-return]
+
+
+def _carry_out_copies(outputs: Sequence[UOp]) -> None:
+    """Give every COPY below the outputs its value, sources first."""
+    for below in toposort(outputs, lambda n: kept(n) is None):
+        if below.op is not Ops.COPY or kept(below) is not None:
+            continue
+        source = realize([below.src[0]], below.arg)[0].arg
+        copied = Storage(source.shape, source.dtype, below.arg)
+        if source.host is not None:
+            copied.host = source.host.copy()
+        elif copied.nbytes:
+            fill_buffer(copied).copy_from(fill_buffer(source))
+        keep(below, copied)
+
+
+def _fill(uop: UOp, device: str) -> bool:
+    """Fill an output that needs no kernel: without elements, or one value everywhere."""
+    size = shape(uop)
+    constant = constant_of(uop)
+    if 0 in size:
+        values = np.zeros(size)
+    elif constant is not None and constant.op is Ops.CONST:
+        values = np.full(size, constant.arg)
+    else:
+        return False
+    keep(uop, Storage(size, uop.dtype, device, host_values(values, uop.dtype)))
+    return True
+
+

@@ -1,0 +1,374 @@
+"""`Tensor`: a lazy array. Operations build a graph; asking for values computes what they need."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opgraft.dtype import DType, dtypes, promote, to_dtype
+from opgraft.ir.ops import Ops
+from opgraft_tensor import autograd, graph
+from opgraft_tensor.base import Base
+from opgraft_tensor.convolution import Convolutions
+from opgraft_tensor.conversion import Conversion
+from opgraft_tensor.creation import Creation
+from opgraft_tensor.devices import device_name
+from opgraft_tensor.elementwise import Elementwise
+from opgraft_tensor.exchange import (
+    dtype_of_array,
+    dtype_of_number,
+    from_nested,
+    is_number,
+    make_storage,
+    storage_values,
+)
+from opgraft_tensor.indexing import Indexing
+from opgraft_tensor.linalg import Products, einsum_nodes
+from opgraft_tensor.movement import Movement
+from opgraft_tensor.realize import memory_of, realize
+from opgraft_tensor.reductions import Reductions
+from opgraft_tensor.storage import Identity, Storage, buffer_node
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from opgraft.ir.uop import UOp
+
+
+class Tensor(
+    Elementwise,
+    Conversion,
+    Reductions,
+    Movement,
+    Indexing,
+    Products,
+    Convolutions,
+    Creation,
+):
+    """An array on a device, known by how it is computed until its values are asked for.
+
+    `Tensor(data, dtype=None, device=None, requires_grad=False)`: data is a number, nested lists
+    of numbers, a NumPy array or another tensor, and is copied. Python's int becomes int64, float
+    float32, bool bool. Numbers in operations take the tensor's dtype.
+
+    Tensors are values: an operation never changes its operands. Assignment (`x[i] = y`,
+    `x += y`, `x.assign(y)`) changes this tensor from there on; what was made from it before,
+    computed or not, keeps the old values, parts of it (`x[1:]`) too.
+
+    >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x.softmax(axis=1)
+    Tensor(shape=(2, 2), dtype=float32, device='CPU')
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        data: Any,
+        dtype: DType | str | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> None:
+        place = device_name(device)
+        wanted = None if dtype is None else to_dtype(dtype)
+        if wanted is not None and wanted not in dtypes.all:
+            raise TypeError(f"no tensor holds {wanted}")
+        if isinstance(data, Base):
+            node = data.uop if device is None else _moved(data, place)
+            place = data.device if device is None else place
+            node = node if wanted is None else graph.cast(node, wanted)
+        elif is_number(data):
+            node = graph.full((), wanted or dtype_of_number(data), data)
+        else:
+            node = buffer_node(_stored(data, wanted, place))
+        self._uop = node
+        self._device = place
+        self._begin()
+        if requires_grad:
+            self.requires_grad_()
+
+    # ---- values
+
+    def realize(self, *others: Tensor) -> Self:
+        """Compute this tensor (and others, together) now; gives this tensor."""
+        realize_all([self, *others])
+        return self
+
+    def numpy(self) -> np.ndarray:
+        """A copy of the values; bfloat16 comes as float32, which holds them exactly."""
+        return storage_values(self.memory())
+
+    def memory(self) -> Storage:
+        """The memory that holds the value, computed now if it was not."""
+        found = memory_of(self._uop)
+        if found is None:
+            realize_all([self])
+            found = memory_of(self._uop)
+        assert found is not None
+        storage: Storage = found.arg
+        return storage
+
+    def item(self) -> bool | int | float:
+        """The value of a tensor of one element, as a Python number."""
+        if self.size != 1:
+            raise ValueError(f"item of a tensor of shape {self.shape}: it has {self.size} elements")
+        return self.numpy().item()  # type: ignore[no-any-return]
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers; of shape (), a number."""
+        return self.numpy().tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a tensor's values cannot be had without a copy")
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """CPU: what is exported is a copy in host memory."""
+        return (1, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """A capsule of a copy of the values, in host memory."""
+        if options.pop("copy", None) is False:
+            raise BufferError("a tensor is exported as a copy; copy=False cannot be had")
+        if self.dtype is dtypes.bfloat16:
+            raise BufferError("bfloat16 is not exported: cast to float32")
+        return self.numpy().__dlpack__(**options)
+
+    @classmethod
+    def from_dlpack(cls, other: Any, device: str | None = None) -> Self:
+        """A copy of anything that exports DLPack from host memory."""
+        return cls(np.from_dlpack(other), device=device)
+
+    @classmethod
+    def from_numpy(cls, values: np.ndarray, device: str | None = None) -> Self:
+        """A copy of a NumPy array, in its dtype."""
+        return cls(values, device=device)
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("a tensor of shape () has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any().item())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(
+                f"the truth of a tensor of shape {self.shape} is not one value; use any() or all()"
+            )
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        if not self.dtype.is_int:
+            raise TypeError(f"a tensor of {self.dtype} is no index")
+        return operator.index(self.item())
+
+    def __repr__(self) -> str:
+        gradient = ", requires_grad=True" if self._leaf else ""
+        return (
+            f"Tensor(shape={self.shape}, dtype={self.dtype}, device={self._device!r}{gradient})"
+        )
+
+    # ---- memory
+
+    def contiguous(self) -> Self:
+        """The same value, in memory of its own once it is computed."""
+        return self._new(graph.materialize(self._uop))
+
+    materialize = contiguous
+
+    def clone(self) -> Self:
+        """The same value; tensors are values, so nothing is copied before one is assigned to."""
+        return self._new(self._uop)
+
+    def to(self, device: str) -> Self:
+        """The value on another device."""
+        place = device_name(device)
+        return self._handle(_moved(self, place), place)
+
+    def _move(self, uop: UOp) -> None:
+        self._uop = uop
+        if self._leaf:
+            autograd.mark_leaf(uop, self)
+
+    # ---- in place
+
+    def __iadd__(self, other: Any) -> Self:
+        return self.assign(self + other)
+
+    def __isub__(self, other: Any) -> Self:
+        return self.assign(self - other)
+
+    def __imul__(self, other: Any) -> Self:
+        return self.assign(self * other)
+
+    def __itruediv__(self, other: Any) -> Self:
+        return self.assign(self / other)
+
+    # ---- gradients
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether `backward` of a result would reach this tensor or one that it is made of."""
+        return self._leaf or autograd.depends_on_leaf(self._uop)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether `backward` fills this tensor's own `grad`."""
+        return self._leaf
+
+    def requires_grad_(self, wanted: bool = True) -> Self:
+        """Let `backward` fill this tensor's `grad` (or no longer); gives this tensor."""
+        if wanted and not self.dtype.is_float:
+            raise TypeError(f"only floats have gradients, not {self.dtype}")
+        if wanted and not self._leaf:
+            if self._uop.op is not Ops.BUFFER:
+                # a place of its own: an equal expression elsewhere is not this leaf
+                self._uop = graph.materialize(self._uop, Identity())
+            autograd.mark_leaf(self._uop, self)
+        self._leaf = wanted
+        return self
+
+    def detach(self) -> Self:
+        """The same value, through which no gradient flows."""
+        return self._new(graph.mark(self._uop, "detach"))
+
+    def backward(self, gradient: Tensor | None = None) -> None:
+        """Add the gradients of this value to `grad` of every leaf that it depends on.
+
+        A value of one element needs no `gradient`; any other takes the gradient of its own.
+        """
+        if not self.dtype.is_float:
+            raise TypeError(f"only floats have gradients, not {self.dtype}")
+        upstream = self._upstream(gradient)
+        order = autograd.differentiable_order([self._uop])
+        leaves = [n for n in order if autograd.leaf_owners(n)]
+        if not leaves:
+            raise RuntimeError(
+                "backward of a tensor that depends on nothing with requires_grad=True"
+            )
+        for node, found in autograd.gradients([(self._uop, upstream)], leaves).items():
+            for reference in autograd.leaf_owners(node):
+                owner = reference()
+                if owner is not None and owner._leaf:
+                    owner._add_gradient(found, self)
+        self._spent = True
+        memory = memory_of(self._uop)
+        if memory is not None and not self._leaf:
+            self._uop = memory
+
+    def _add_gradient(self, found: UOp, origin: Tensor) -> None:
+        fresh = self._new(found)
+        if self.grad is not None:
+            fresh = self.grad + fresh
+            fresh._origins = self.grad._origins
+        fresh._origins = (*fresh._origins, weakref.ref(origin))
+        self.grad = fresh
+
+    def origins(self) -> list[Tensor]:
+        """Of a gradient that `backward` made: the live tensors that it was called on."""
+        return [t for t in [r() for r in self._origins] if t is not None]
+
+    def _upstream(self, gradient: Tensor | None) -> UOp:
+        if gradient is None:
+            if self.size != 1:
+                raise ValueError(
+                    f"backward of shape {self.shape}: sum it first, or give the gradient of its own"
+                )
+            return graph.full(self.shape, self.dtype, 1)
+        if gradient.shape != self.shape:
+            raise ValueError(f"a gradient of shape {gradient.shape} for a value of {self.shape}")
+        return graph.cast(self._as_node(gradient), self.dtype)
+
+
+def _moved(tensor: Base, place: str) -> UOp:
+    return tensor.uop if tensor.device == place else graph.copy(tensor.uop, place)
+
+
+def _stored(data: Any, wanted: DType | None, place: str) -> Any:
+    if isinstance(data, (np.ndarray, np.generic)):
+        values = np.asarray(data)
+        found = dtype_of_array(values)
+    elif isinstance(data, (list, tuple, range)):
+        values = from_nested(data)
+        found = dtype_of_array(values)
+        found = dtypes.default_float if found.is_float else found
+    elif hasattr(data, "__dlpack__"):
+        values = np.from_dlpack(data)
+        found = dtype_of_array(values)
+    elif hasattr(data, "__array__"):
+        values = np.asarray(data)
+        found = dtype_of_array(values)
+    else:
+        raise TypeError(f"a tensor is made of numbers, lists or arrays, not of {type(data)}")
+    return make_storage(values, wanted or found, place)
+
+
+def realize_all(tensors: Sequence[Tensor]) -> None:
+    """Compute several tensors together, so that kernels may serve more than one."""
+    groups: dict[str, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.device, []).append(tensor)
+    for place, members in groups.items():
+        for tensor, node in zip(members, realize([t.uop for t in members], place)):
+            if tensor._leaf:
+                tensor._move(node)
+            elif tensor._spent or not tensor.requires_grad:
+                tensor._uop = node
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    wrt: Tensor | Sequence[Tensor],
+    upstream: Tensor | Sequence[Tensor] | None = None,
+) -> list[Tensor]:
+    """The gradients of the sum of outputs (of outputs times upstream) by each of `wrt`.
+
+    They are tensors like any other, and can be differentiated again. Where nothing depends on a
+    tensor its gradient is zeros.
+    """
+    results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    sources = [wrt] if isinstance(wrt, Tensor) else list(wrt)
+    given = [upstream] if isinstance(upstream, Tensor) else upstream
+    for tensor in (*results, *sources):
+        if not tensor.dtype.is_float:
+            raise TypeError(f"only floats have gradients, not {tensor.dtype}")
+    pairs = []
+    for i, result in enumerate(results):
+        ones = graph.full(result.shape, result.dtype, 1)
+        pairs.append((result.uop, ones if given is None else result._upstream(given[i])))
+    found = autograd.gradients(pairs, [s.uop for s in sources])
+    return [
+        s._new(found.get(s.uop, graph.full(s.shape, s.dtype, 0))) for s in sources
+    ]
+
+
+def einsum(equation: str, *operands: Tensor) -> Tensor:
+    """The sum of products that the equation names, by NumPy's rules.
+
+    >>> einsum("ij,kj->ik", Tensor([[1, 2]]), Tensor([[3, 4]])).tolist()
+    [[11]]
+    """
+    if not operands:
+        raise ValueError("einsum needs an operand")
+    first = operands[0]
+    from_all = [o.uop if o is first else first._as_node(o) for o in operands]
+    common = promote(*[n.dtype for n in from_all])
+    return first._new(einsum_nodes(equation, [graph.cast(n, common) for n in from_all]))

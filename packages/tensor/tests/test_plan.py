@@ -1,0 +1,241 @@
+"""Plans compute what NumPy computes, under every price; limits are kept; constants are free."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import programs
+import pytest
+from opgraft.dtype import dtypes
+from opgraft.errors import LoweringError
+from opgraft.ir.ops import Ops
+from opgraft.ir.uop import UOp
+from opgraft_tensor import graph
+from opgraft_tensor.demand import Place
+from opgraft_tensor.facts import Prices
+from opgraft_tensor.normalise import canonical, split_reduction
+from opgraft_tensor.plan import Fill, schedule
+from planning import CPU, array, check, plan_of
+
+RNG = np.random.default_rng(11)
+
+
+def rand(*size: int) -> UOp:
+    return array(RNG.standard_normal(size))
+
+
+def add(*xs: UOp) -> UOp:
+    total = xs[0]
+    for x in xs[1:]:
+        total = graph.elementwise(Ops.ADD, total, x)
+    return total
+
+
+SETTINGS = {
+    "as it is": {},
+    "every fusion": {"parallel": 1, "launch": 0.0},
+    "memory for nothing": {"dram": 0.01, "launch": 0.0},
+    "memory very dear": {"dram": 1e3},
+    "no locals": {"cache": 1e9},
+    "tiles for nothing": {"product": 0.0},
+    "four buffers": {"max_buffers": 4},
+}
+
+
+@pytest.mark.parametrize("prices", SETTINGS.values(), ids=list(SETTINGS))
+@pytest.mark.parametrize("program", programs.ALL, ids=lambda f: f.__name__)
+def test_programs_equal_numpy(program: object, prices: dict[str, float]) -> None:
+    if program is programs.block_train and prices:
+        pytest.skip("slow; its settings are tried by the smaller programs")
+    outputs = [o.uop for o in program(programs.SmallNodes)]  # type: ignore[operator]
+    check(outputs, replace(CPU, **prices), tolerance=1e-4)  # type: ignore[arg-type]
+
+
+# ---- the buffer limit (E01)
+
+
+@pytest.mark.parametrize("limit", [31, 8, 4])
+def test_a_sum_of_forty_arrays_is_cut(limit: int) -> None:
+    arrays = [array(np.full(5, float(k))) for k in range(40)]
+    made = check([add(*arrays)], replace(CPU, max_buffers=limit))
+    assert all(len(k.memory) <= limit for k in made.kernels)
+    assert len(made.kernels) == -(-39 // (limit - 2))
+
+
+@pytest.mark.parametrize("limit", [31, 8, 4])
+def test_a_concatenation_of_forty_arrays_is_cut(limit: int) -> None:
+    arrays = [array(np.full(5, float(k))) for k in range(40)]
+    padded = [graph.pad(x, ((5 * k, 195 - 5 * k),)) for k, x in enumerate(arrays)]
+    made = check([add(*padded)], replace(CPU, max_buffers=limit))
+    assert all(len(k.memory) <= limit for k in made.kernels)
+
+
+def test_views_of_one_buffer_count_once() -> None:
+    x = rand(400)
+    parts = [graph.slice_(x, ((10 * k, 10, 1),)) for k in range(40)]
+    made = check([add(*parts)], replace(CPU, max_buffers=4))
+    assert len(made.kernels) == 1
+
+
+def test_many_results_of_one_kernel_are_taken_apart() -> None:
+    x = rand(64, 64)
+    outputs = [graph.elementwise(Ops.MUL, x, graph.full((), x.dtype, float(k))) for k in range(3, 20)]
+    outputs = [add(o, rand(64, 64)) for o in outputs]
+    made = check(outputs, replace(CPU, max_buffers=8))
+    assert all(len(k.memory) <= 8 for k in made.kernels)
+
+
+def test_an_operation_over_the_limit_is_an_error() -> None:
+    with pytest.raises(LoweringError, match="the device takes"):
+        plan_of([add(rand(4), rand(4))], replace(CPU, max_buffers=2))
+
+
+# ---- constants and empty arrays
+
+
+def test_a_constant_chain_gives_no_kernel() -> None:
+    a = graph.full((8,), dtypes.float32, 1.0)
+    for _ in range(24):
+        a = add(a, a)
+    plan = schedule(canonical([a], lambda _: False).outputs, CPU)
+    assert plan.kernels == []
+    assert isinstance(plan.steps[0], Fill)
+    check([a])
+
+
+def test_arrays_without_elements_take_part_in_nothing() -> None:
+    empty = array(np.zeros((0, 3)))
+    check([graph.pad(empty, ((2, 1), (0, 0)))])
+    check([add(graph.pad(empty, ((4, 0), (0, 0))), graph.pad(rand(3, 3), ((0, 1), (0, 0))))])
+
+
+# ---- equal graphs
+
+
+def some_program() -> list[UOp]:
+    x, y = rand(16, 32), rand(32)
+    return [graph.reduce_axis(add(x, graph.expand(graph.reshape(y, (1, 32)), (16, 32))), Ops.MAX, (1,))]
+
+
+def test_equal_programs_have_one_canonical_graph_and_one_kernel() -> None:
+    first, second = (canonical(some_program(), lambda _: False) for _ in range(2))
+    assert first.outputs == second.outputs
+    a, b = (schedule(g.outputs, CPU) for g in (first, second))
+    assert [k.sink for k in a.kernels] == [k.sink for k in b.kernels]
+    assert all(x is y for x, y in zip(a.kernels[0].sink.src, b.kernels[0].sink.src))
+
+
+def test_like_parts_of_one_program_are_one_kernel_run_twice() -> None:
+    outputs = [*some_program(), *some_program()]
+    plan = schedule(canonical(outputs, lambda _: False).outputs, CPU)
+    assert len({k.sink for k in plan.kernels}) == 1
+
+
+def test_ranges_and_parameters_are_numbered_by_first_visit() -> None:
+    for kernel in plan_of(some_program()).kernels:
+        nodes = kernel.sink.toposort()
+        slots = [n.arg[0] for n in nodes if n.op is Ops.PARAM]
+        names = [n.arg[0] for n in nodes if n.op is Ops.RANGE]
+        assert sorted(slots) == list(range(len(slots)))
+        assert sorted(names) == list(range(len(names)))
+
+
+# ---- placements
+
+
+def test_softmax_keeps_the_row_of_exponentials() -> None:
+    made = plan_of([o.uop for o in programs.softmax(programs.Nodes)])
+    assert [d.place for d in made.walk.decisions if d.node.op is Ops.EXP2] == [Place.LOCAL]
+
+
+def test_a_float_sum_is_never_computed_twice() -> None:
+    """Two readers at different indices: comparing the sum with itself must be exact."""
+    x = rand(48, 7)
+    total = graph.reduce_axis(x, Ops.ADD, (1,))
+    turned = graph.flip(graph.flip(total, (0,)), (0,))
+    other = graph.reshape(graph.reshape(graph.flip(total, (0,)), (6, 8)), (48,))
+    same = graph.elementwise(Ops.CMPEQ, total, turned)
+    for prices in (CPU, Prices(dram=1e9, cache=1e9), Prices(parallel=1, launch=0)):
+        made = check([same, graph.elementwise(Ops.CMPEQ, graph.flip(other, (0,)), total)], prices)
+        reduces = [
+            n for k in made.kernels for n in k.sink.toposort() if n.op is Ops.REDUCE
+        ]
+        assert len(reduces) == 1
+
+
+def test_integer_sums_may_be_computed_again() -> None:
+    x = array(RNG.integers(0, 9, (64, 4)), dtypes.int32)
+    total = graph.reduce_axis(x, Ops.ADD, (1,))
+    made = check([add(total, graph.flip(total, (0,)))], Prices(dram=1e3))
+    assert len(made.kernels) == 1
+
+
+def test_two_scans_along_different_axes_are_two_kernels() -> None:
+    x = rand(40, 30)
+    first = graph.scan_axis(x, Ops.ADD, 1)
+    for prices in (CPU, Prices(parallel=1, launch=0), Prices(dram=1e3)):
+        made = check([graph.scan_axis(first, Ops.ADD, 0)], prices)
+        assert len(made.kernels) == 2
+        check([first, graph.scan_axis(x, Ops.ADD, 0), add(x, x)], prices)
+
+
+def test_a_sum_over_a_scan_and_a_scan_over_a_sum() -> None:
+    x = rand(20, 30, 4)
+    sums = graph.reduce_axis(x, Ops.ADD, (2,))
+    scan = graph.scan_axis(sums, Ops.MAX, 1)
+    for prices in (CPU, Prices(parallel=1, launch=0), Prices(dram=1e3)):
+        check([graph.reduce_axis(scan, Ops.ADD, (1,)), scan], prices)
+        check([graph.reduce_axis(scan, Ops.ADD, (0,))], prices)
+
+
+def test_gather_from_a_computed_table_and_by_a_computed_index() -> None:
+    table = programs.Node(rand(24, 6))
+    rows = array(RNG.integers(-3, 30, (5, 4)), dtypes.int32)
+    wrapped = graph.elementwise(Ops.MOD, rows, graph.full((5, 4), dtypes.int32, 24))
+    for prices in (CPU, Prices(dram=0.01, launch=0), Prices(dram=1e3)):
+        soft = programs.Nodes.softmax(table).uop
+        check([graph.gather(soft, rows), graph.gather(table.uop, wrapped)], prices)
+        picked = graph.gather(soft, wrapped)
+        check([graph.pad(graph.reduce_axis(picked, Ops.ADD, (2,)), ((1, 1), (0, 2)))], prices)
+
+
+def test_gather_by_a_gathered_index() -> None:
+    table = rand(24, 3)
+    via = array(RNG.integers(0, 24, 40), dtypes.int64)
+    rows = array(RNG.integers(-5, 45, 7), dtypes.int16)
+    check([graph.gather(table, graph.gather(via, rows))])
+
+
+def test_arange_is_computed_not_stored() -> None:
+    made = check([add(graph.arange((6, 5), 1, dtypes.int32), graph.arange((6, 5), 0, dtypes.int32))])
+    assert len(made.kernels[0].memory) == 1
+
+
+# ---- full reductions
+
+
+def test_a_full_reduction_goes_in_blocks() -> None:
+    x = rand(300, 1024)
+    made = check([graph.reduce_axis(x, Ops.ADD, (0, 1))], tolerance=1e-3)
+    assert len(made.kernels) == 2
+    assert made.kernels[0].spine
+
+
+def test_blocks_depend_on_the_shape_alone() -> None:
+    x = rand(1 << 16)
+    for cores in (1, 2, 64):
+        graph_ = canonical([graph.reduce_axis(x, Ops.ADD, (0,))], lambda _: False)
+        made = schedule(graph_.outputs, replace(CPU, parallel=4 * cores))
+        assert len(made.kernels) == 2
+        assert made.arrays[made.kernels[0].arrays[1]].shape == (64,)
+
+
+@pytest.mark.parametrize("size", [(1 << 15,), (40009,), (33, 1001), (2, 50000), (7, 5, 3001)])
+def test_split_reductions_have_the_same_value(size: tuple[int, ...]) -> None:
+    values = RNG.integers(-50, 50, size)
+    x = array(values, dtypes.int64)
+    for axes in {tuple(range(len(size))), (len(size) - 1,)}:
+        found = split_reduction(Ops.ADD, axes, x)
+        assert graph.shape(found) == tuple(n for a, n in enumerate(size) if a not in axes)
+        check([found])
