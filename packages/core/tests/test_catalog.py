@@ -18,6 +18,13 @@ from opgraft.runtime import DeviceSpec, Probe
 Make = Callable[..., Catalog]
 
 
+@pytest.fixture(autouse=True)
+def no_other_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is installed where the tests run."""
+    monkeypatch.setenv("OPGRAFT_PLUGINS", "invented")
+    monkeypatch.delenv("OPGRAFT_DEVICE", raising=False)
+
+
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """`devices(spec, ...)`: a catalogue with these beside the built-in ones."""
@@ -66,7 +73,13 @@ def spec(name: str, priority: int = -1, **more: object) -> DeviceSpec:
 
 @pytest.mark.parametrize(
     ("written", "name"),
-    [("CPU", "CPU"), ("cpu", "CPU"), ("Cpu:0", "CPU"), ("null:1", "NULL:1"), ("NULL:10", "NULL:10")],
+    [
+        ("CPU", "CPU"),
+        ("cpu", "CPU"),
+        ("Cpu:0", "CPU"),
+        ("null:1", "NULL:1"),
+        ("NULL:10", "NULL:10"),
+    ],
 )
 def test_case_does_not_matter_and_the_first_index_may_be_left_out(written: str, name: str) -> None:
     assert Device.canonical(written) == name
@@ -75,7 +88,19 @@ def test_case_does_not_matter_and_the_first_index_may_be_left_out(written: str, 
 
 @pytest.mark.parametrize(
     "written",
-    ["", " CPU", "CPU ", "CPU:", "CPU:-1", "CPU:x", "CPU:00", "CPU:1:2", "CPU:\u0661", ":0", "C PU"],
+    [
+        "",
+        " CPU",
+        "CPU ",
+        "CPU:",
+        "CPU:-1",
+        "CPU:x",
+        "CPU:00",
+        "CPU:1:2",
+        "CPU:\u0661",
+        ":0",
+        "C PU",
+    ],
 )
 def test_anything_else_is_an_error_that_lists_the_known_names(written: str) -> None:
     with pytest.raises(errors.DeviceError) as caught:
@@ -118,9 +143,7 @@ def test_a_device_is_opened_once_by_whatever_spelling_and_thread(devices: Make) 
     before = Invented.opened
     found: list[object] = []
     names = ["invented", "INVENTED", "Invented:0", "INVENTED:0"] * 4
-    threads = [
-        threading.Thread(target=lambda n=name: found.append(catalog[n])) for name in names
-    ]
+    threads = [threading.Thread(target=lambda n=name: found.append(catalog[n])) for name in names]
     for thread in threads:
         thread.start()
     for thread in threads:

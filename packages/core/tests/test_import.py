@@ -52,10 +52,25 @@ def test_importing_opgraft_alone_loads_no_room_of_it() -> None:
     assert found == ["opgraft.errors", "opgraft.port", "opgraft.settings"]
 
 
-PUBLIC = (
-    "UOp Ops GroupOp UPat PatternMatcher EqualitySet graph_rewrite simplify symbolic_simple "
-    "symbolic sym dtypes DType Device using settings errors"
-).split()
+PUBLIC = [
+    "UOp",
+    "Ops",
+    "GroupOp",
+    "UPat",
+    "PatternMatcher",
+    "EqualitySet",
+    "graph_rewrite",
+    "simplify",
+    "symbolic_simple",
+    "symbolic",
+    "sym",
+    "dtypes",
+    "DType",
+    "Device",
+    "using",
+    "settings",
+    "errors",
+]
 
 
 @pytest.mark.parametrize("name", PUBLIC)

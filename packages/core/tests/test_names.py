@@ -15,19 +15,52 @@ import opgraft
 PACKAGES = Path(opgraft.__file__).parents[3]
 SUFFIXES = (".py", ".c", ".h", ".toml", ".md")
 
-WORDS = (
-    "cuda nvrtc nvidia ptx cubin cudart cublas nvptx "
-    "amd amdgpu rocm hip hiprtc amdhip gfx "
-    "metal msl objc mtl "
-    "opencl pocl oclgrind cl clspv "
-    "vulkan webgpu wgsl spirv level_zero "
-    "opgraft_cl opgraft_cuda opgraft_amd opgraft_metal opgraft_egraph opgraft_conformance "
-    "opgraft-cl opgraft-cuda opgraft-amd opgraft-metal opgraft-egraph opgraft-conformance"
-).split()
+WORDS = [
+    "cuda",
+    "nvrtc",
+    "nvidia",
+    "ptx",
+    "cubin",
+    "cudart",
+    "cublas",
+    "nvptx",
+    "amd",
+    "amdgpu",
+    "rocm",
+    "hip",
+    "hiprtc",
+    "amdhip",
+    "gfx",
+    "metal",
+    "msl",
+    "objc",
+    "mtl",
+    "opencl",
+    "pocl",
+    "oclgrind",
+    "cl",
+    "clspv",
+    "vulkan",
+    "webgpu",
+    "wgsl",
+    "spirv",
+    "level_zero",
+    "opgraft_cl",
+    "opgraft_cuda",
+    "opgraft_amd",
+    "opgraft_metal",
+    "opgraft_egraph",
+    "opgraft_conformance",
+    "opgraft-cl",
+    "opgraft-cuda",
+    "opgraft-amd",
+    "opgraft-metal",
+    "opgraft-egraph",
+    "opgraft-conformance",
+]
 _WORD = re.compile(
     r"(?<![A-Za-z0-9])(" + "|".join(map(re.escape, WORDS)) + r")(?![A-Za-z0-9])", re.IGNORECASE
 )
-
 
 
 def offences(text: str) -> list[str]:

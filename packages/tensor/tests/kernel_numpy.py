@@ -10,7 +10,7 @@ from opgraft.dtype import DType, dtypes
 from opgraft.ir.evaluate import alu
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp
-from opgraft_tensor.plan import Duplicate, Fill, Launch, Plan
+from opgraft_tensor.steps import Duplicate, Fill, Launch, Plan
 
 Value = tuple[np.ndarray, tuple[UOp, ...]]
 
@@ -96,7 +96,8 @@ class _Run:
             if n.op is Ops.END:
                 self.effect(n)
             elif n.op is Ops.AFTER:
-                continue
+                for e in n.src[1:]:
+                    self.effect(e)
             else:
                 self.values[n] = self.value(n)
         for n in self.sink.src:

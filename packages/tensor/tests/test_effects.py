@@ -256,3 +256,10 @@ def test_no_program_plans_an_in_place_write_of_a_result() -> None:
     second = graph.write(first, WHOLE, mul(first, 2.0))
     made = plan_of([first, second])
     assert in_place(made).count(True) <= 1
+
+
+def test_a_result_that_is_the_old_version_itself_is_not_overwritten() -> None:
+    """A reshape of the old array is a result: it is copied before anything is written in place."""
+    for size in (8, LARGE):
+        x = x_of(31, size)
+        check([graph.reshape(x, (2, size // 2)), graph.write(x, ((0, 3, 1),), const(1.0, 3))])

@@ -12,10 +12,11 @@ from opgraft.errors import LoweringError
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import graph
-from opgraft_tensor.demand import Place
+from opgraft_tensor.cost import Place
 from opgraft_tensor.facts import Prices
 from opgraft_tensor.normalise import canonical, split_reduction
-from opgraft_tensor.plan import Fill, schedule
+from opgraft_tensor.plan import schedule
+from opgraft_tensor.steps import Fill
 from planning import CPU, array, check, plan_of
 
 RNG = np.random.default_rng(11)

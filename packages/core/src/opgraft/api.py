@@ -53,7 +53,10 @@ if TYPE_CHECKING:
         check_inputs,
         compile_cache,
         compile_kernel,
+        compile_kernels,
         input_places,
+        is_watched,
+        show_launch,
     )
     from opgraft.target import Target
 
@@ -92,7 +95,10 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "check_inputs",
         "compile_cache",
         "compile_kernel",
+        "compile_kernels",
         "input_places",
+        "is_watched",
+        "show_launch",
     ),
     "opgraft.target": ("Target",),
 }
@@ -139,6 +145,7 @@ __all__ = [
     "check_inputs",
     "compile_cache",
     "compile_kernel",
+    "compile_kernels",
     "declare",
     "dtypes",
     "errors",
@@ -146,10 +153,12 @@ __all__ = [
     "graph_rewrite",
     "hookimpl",
     "input_places",
+    "is_watched",
     "linear_to_text",
     "node_to_text",
     "parse_linear",
     "settings",
+    "show_launch",
     "simplify",
     "sym",
     "symbolic",

@@ -46,7 +46,7 @@ _traces: Final[dict[str, list[Event]]] = {}
 
 def heard() -> bool:
     """Whether anybody listens. TRACE counts, and is looked up in the settings of the caller."""
-    return bool(_listeners) or bool(settings.TRACE)
+    return bool(_listeners) or bool(settings.get("TRACE"))
 
 
 def watched() -> bool:

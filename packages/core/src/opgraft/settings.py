@@ -221,6 +221,7 @@ _table: Final[dict[str, Setting[Any]]] = {row.name: row for row in _ROWS if not 
 _families: Final[dict[str, Setting[Any]]] = {row.name: row for row in _ROWS if row.family}
 _finders: Final[list[Callable[[str], object]]] = []
 _parsed: Final[dict[tuple[str, str], Any]] = {}
+_keys: Final[dict[str, Any]] = {}  # names as os.environ holds them
 _NO_VALUES: Final[dict[str, Any]] = {}
 _values: Final[ContextVar[dict[str, Any]]] = ContextVar("opgraft_settings", default=_NO_VALUES)
 
@@ -325,8 +326,21 @@ def _converted(row: Setting[Any], name: str, value: object, place: str) -> Any:
         ) from None
 
 
+def _raw(name: str) -> str | None:
+    """`os.environ.get`, which for an absent name raises and catches twice: 1 us at every read."""
+    table = getattr(os.environ, "_data", None)
+    if table is None:
+        return os.environ.get(PREFIX + name)
+    key = _keys.get(name)
+    if key is None:
+        key = os.environ.encodekey(PREFIX + name)
+        if len(_keys) < 256:
+            _keys[name] = key
+    return os.environ[PREFIX + name] if key in table else None
+
+
 def _from_environment(row: Setting[Any], name: str) -> tuple[bool, Any]:
-    raw = os.environ.get(PREFIX + name)
+    raw = _raw(name)
     if raw is None or (not raw and not row.empty):
         return False, None
     key = (name, raw)

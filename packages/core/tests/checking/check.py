@@ -42,7 +42,10 @@ GROUPS: Final = (
     Group("64 bit", (dtypes.int64, dtypes.uint64), proof=True),
     Group("mixed", (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.index)),
     Group("float", FLOATS),
-    Group("mixed with float", (dtypes.int8, dtypes.uint16, dtypes.float16, dtypes.float32)),
+    Group(
+        "mixed with float",
+        (dtypes.int8, dtypes.uint16, dtypes.index, dtypes.float16, dtypes.float32),
+    ),
 )
 
 
@@ -216,9 +219,7 @@ def _check_group(
         record.fired[group.name] = record.fired.get(group.name, 0) + len(seen)
 
 
-def check(
-    rules: Iterable[Rule], effort: Effort | None = None
-) -> Iterator[Record]:
+def check(rules: Iterable[Rule], effort: Effort | None = None) -> Iterator[Record]:
     """A record of each rule; those whose lines were not all reached get more draws at the end."""
     effort, reached = effort or effort_from_environment(), Reached()
     waiting: list[Record] = []

@@ -8,6 +8,7 @@ devices.py). A failure is shrunk, keeping the rule that fails, and told with its
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sys
 import time
@@ -82,7 +83,7 @@ class Tally:
 def expressions(seed: int, seeded: float = 0.3) -> Iterator[UOp]:
     """Random expressions without end; a part of them grown from the patterns of rules."""
     rng = random.Random(seed)
-    rules = [r for r in sym.rules]
+    rules = sym.rules
     while True:
         among = rng.choice(_INTEGERS if rng.random() < 0.75 else _MIXED)
         if rng.random() < seeded:
@@ -132,9 +133,7 @@ def fuzz(
     return tally
 
 
-def _try(
-    made: UOp, rules: PatternMatcher, rng: random.Random
-) -> tuple[str, UOp | None, bool, int]:
+def _try(made: UOp, rules: PatternMatcher, rng: random.Random) -> tuple[str, UOp | None, bool, int]:
     """(fault, result, changed, comparisons) of one expression under one set of rules."""
     try:
         result = graph_rewrite(made, rules)
@@ -159,22 +158,22 @@ def _steps(made: UOp, rules: PatternMatcher) -> list[tuple[Rule, UOp, UOp]]:
         def rewrite(self, uop: UOp, ctx: Any = None) -> UOp | None:
             return step(uop)
 
-    try:
+    with contextlib.suppress(RewriteError):
         graph_rewrite(made, Recording([]))
-    except RewriteError:
-        pass
     return taken
 
 
 def shrink(failure: Failure, rules: PatternMatcher, rounds: int = 200) -> Failure:
     """The first single rewrite that fails, made smaller while the same rule fails."""
     rng = random.Random(failure.number)
-    for rule, before, after in _steps(failure.expression, rules):
-        fault = judge(before, after, rng, 4096, 200).fault
-        if fault:
-            break
-    else:
+    steps = (
+        (rule, before, after, judge(before, after, rng, 4096, 200).fault)
+        for rule, before, after in _steps(failure.expression, rules)
+    )
+    found = next((step for step in steps if step[3]), None)
+    if found is None:
         return failure
+    rule, before, after, fault = found
     name, alone = rule.name, PatternMatcher([rule])
     for _ in range(rounds):
         for smaller in _smaller(before):
@@ -184,9 +183,9 @@ def shrink(failure: Failure, rules: PatternMatcher, rounds: int = 200) -> Failur
                 continue
             if made is None:
                 continue
-            found = judge(smaller, made, rng, 4096, 200).fault
-            if found:
-                before, after, fault = smaller, made, found
+            worse = judge(smaller, made, rng, 4096, 200).fault
+            if worse:
+                before, after, fault = smaller, made, worse
                 break
         else:
             break

@@ -70,6 +70,8 @@ class Pool:
         if not dtype.is_index and rng.random() < 0.15:
             edge = rng.choice((dtype.min, dtype.max, dtype.max - 1, 1 << (dtype.bits - 2)))
             return UOp.const(dtype, int(edge))
+        if dtype.is_index and rng.random() < 0.01:
+            return UOp.const(dtype, 5000)  # as a shift count, more than can be folded
         return UOp.const(dtype, self.number())
 
     def leaf(self, dtype: DType) -> UOp:
@@ -89,9 +91,14 @@ class Pool:
             return UOp.variable(name, float("-inf"), float("inf"), dtype)
         size = max(1, min(abs(self.number()) + rng.choice((0, 0, 0, 1, -1)), 40))
         if dtype.is_index:
-            kind = rng.randrange(6)
-            if kind < 3:
+            kind = rng.random()
+            if kind < 0.5:
                 return UOp.range(size, name)
+            if kind < 0.6:
+                low = rng.choice((0, -1, -200, 100))
+                return UOp.variable(name, low, low + rng.choice((130, 256, 300, 40000)))
+            if kind < 0.63:
+                return UOp.variable(name, rng.choice((0, -(1 << 33))), 1 << 33)
             low = rng.choice((0, 0, -size, -3, 1, 2))
             return UOp.variable(name, low, low + rng.choice((1, size, size, 7)))
         low, high = int(dtype.min), int(dtype.max)

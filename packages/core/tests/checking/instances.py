@@ -174,7 +174,7 @@ class Filler:
         for part in parts:
             if part.name is not None and part.name in self.bound:
                 return self.bound[part.name].dtype
-        options = [d for d in (*self.among, dtypes.bool, *FLOATS)]
+        options: list[DType] = [*self.among, dtypes.bool, *FLOATS]
         for part in parts:
             if part.dtypes is not None:
                 options = [d for d in options if d in part.dtypes]
@@ -263,7 +263,7 @@ class Filler:
             for i in range(rng.choice((1, 1, 2)))
         ]
         if rng.random() < 0.2:
-            size = UOp.variable("n", rng.choice((0, 1)), 3)
+            size = UOp.variable("n", rng.choice((-1, 0, 1)), 3)
             ranges[0] = UOp.range(size, "r0", AxisKind.REDUCE)
         if rng.random() < 0.7:
             self.pool.leaves.setdefault(dtypes.index, []).extend(ranges)

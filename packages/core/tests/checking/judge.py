@@ -119,5 +119,3 @@ def _compare_one_by_one(
 def _told(before: UOp, after: UOp, where: dict[UOp, Any], a: Any, b: Any) -> str:
     at = ", ".join(f"{n.arg[0]}={v}" for n, v in where.items())
     return f"{before!r} is {a}, {after!r} is {b} at {at or 'any point'}"
-
-

@@ -116,6 +116,8 @@ class Lifted:
         return value
 
     def _truth(self, op: Ops, src: list[Any]) -> Any:
+        if len(src) != 2:
+            raise Unsupported
         a, b = src
         if op in (Ops.AND, Ops.MUL, Ops.MIN):
             return z3.And(a, b)
@@ -199,7 +201,7 @@ class Lifted:
     def _shift(self, n: UOp, a: Any, count: int) -> Any:
         dtype, x = n.dtype, n.src[0]
         zero = z3.IntVal(0, self.context)
-        if 0 <= count and (dtype.is_index or count < dtype.bits):
+        if count >= 0 and (dtype.is_index or count < dtype.bits):
             if n.op is Ops.SHL:
                 low, high = x.vmin * (1 << count), x.vmax * (1 << count)
                 return self._wrapped(dtype, a * (1 << count), low, high)

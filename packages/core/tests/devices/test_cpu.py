@@ -5,23 +5,25 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import opgraft.devices.cpu as plugin
-from opgraft.devices.cpu import host
+from opgraft.devices.cpu import compilers, host
 from opgraft.devices.cpu.device import CpuDevice
 from opgraft.dtype import dtypes
-from opgraft.errors import DeviceError, DeviceMemoryError
+from opgraft.errors import DeviceError, DeviceMemoryError, SettingError
 from opgraft.ir import UOp
-from opgraft.runtime import Buffer
+from opgraft.runtime import Buffer, CompilerSet
 from opgraft.settings import using
 
 from .abi import FOLDER, generate
@@ -295,11 +297,22 @@ def test_a_child_forked_while_other_threads_allocate_and_run_goes_on(device: Cpu
             thread.join(10)
 
 
+def start(code: str, **environment: str) -> subprocess.Popen[str]:
+    """A fresh process that runs `code`, which may import what this room has."""
+    path = os.pathsep.join([str(Path(__file__).parent.parent), *sys.path])
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    )
+
+
 def test_a_process_ends_cleanly_in_the_middle_of_work() -> None:
-    code = f"""
-import threading, numpy as np
+    code = """
+import threading
 from opgraft.devices.cpu.device import CpuDevice
-import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
 from devices.c_kernels import increment
 device = CpuDevice()
 kernel = increment(device, 1 << 20)
@@ -312,15 +325,55 @@ for _ in range(2): threading.Thread(target=work, daemon=True).start()
 steps.run()
 print("done")
 """
-    path = os.pathsep.join([os.path.dirname(os.path.dirname(__file__)), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": path, "OPGRAFT_CPU_THREADS": "2"},
-        check=False,
+    process = start(code, OPGRAFT_CPU_THREADS="2")
+    said = process.communicate(timeout=60)
+    assert (process.returncode, *said) == (0, "done\n", "")
+
+
+def test_processes_that_start_together_on_an_empty_cache_all_get_right_results(
+    tmp_path: Path,
+) -> None:
+    # F06 with a compiler behind it; tests/runtime has sixteen processes and a killed writer
+    code = """
+from opgraft.devices.cpu.device import CpuDevice
+from devices.c_kernels import increment, INCREMENT
+import devices.c_kernels as c
+device = CpuDevice()
+for step in (1, 2, 3):
+    c.INCREMENT = INCREMENT.replace("+=1", f"+={step}")
+    buffer = device.buffer(256); buffer.copy_in(bytes(256))
+    increment(device, 64).run([buffer])
+    assert set(buffer.memory().cast("f")) == {float(step)}
+print("done")
+"""
+    processes = [start(code, OPGRAFT_CACHE=str(tmp_path / "cache")) for _ in range(6)]
+    for process in processes:
+        said = process.communicate(timeout=60)
+        assert (process.returncode, *said) == (0, "done\n", "")
+    # three kernels, the runtime, and what the compiler is
+    files = sorted(file.suffix for file in (tmp_path / "cache").iterdir())
+    assert files == [".entry"] * 5 + [".txt"]
+
+
+SANITIZERS = ["thread", "address,undefined"]
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_the_runtime_has_no_races_and_no_stray_accesses(tmp_path: Path, sanitizer: str) -> None:
+    """Four callers, the pool, and the allocator at once, under the compiler's sanitizers."""
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no compiler with sanitizers is here")
+    source, program = Path(__file__).with_name("stress.c"), tmp_path / "stress"
+    flags = ["-g", "-O1", "-w", "-pthread", f"-fsanitize={sanitizer}", f"-I{FOLDER}"]
+    built = subprocess.run(
+        [compiler, *flags, str(source), "-o", str(program)], capture_output=True, check=False
     )
+    if built.returncode:
+        pytest.skip(f"{compiler} has no -fsanitize={sanitizer}")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    if "unexpected memory mapping" in done.stderr:  # a sanitizer older than the kernel's layout
+        pytest.skip("the sanitizer does not run here")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -500,6 +553,26 @@ def test_the_facts_are_read_from_the_system(monkeypatch: pytest.MonkeyPatch) -> 
     assert (target.vector_bytes, target.vector_registers, target.fma) == (32, 16, frozenset())
 
 
+def test_an_older_architecture_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "machine", lambda: "x86-64")
+    system = {"/proc/cpuinfo": "flags : sse4_2 avx avx2 fma f16c avx512f avx512vl"}
+
+    def there(path: str) -> str:
+        return system.get(path, "")
+
+    with using(CPU_ARCH="x86-64-v3"):
+        target = host.detect(there)
+        assert (target.vector_bytes, target.vector_registers) == (32, 16)
+        assert target.arch == "x86-64-v3 sse4_2 avx avx2 fma f16c"
+    with using(CPU_ARCH="x86-64-v4"), pytest.raises(DeviceError, match="lacks avx512bw avx512dq"):
+        host.detect(there)
+    with pytest.raises(SettingError, match="native, x86-64-v2"):
+        using(CPU_ARCH="x86-64-v9")
+    compiler = CompilerSet("CPU", target, compilers.PAIRS).select().compiler
+    assert compiler is not None
+    assert "-march=x86-64-v3" in compiler.key
+
+
 @pytest.mark.parametrize("arch", ["x86-64", "aarch64", "riscv64"])
 def test_a_system_that_tells_nothing_gets_facts_that_hold_anywhere(
     monkeypatch: pytest.MonkeyPatch, arch: str
@@ -511,3 +584,18 @@ def test_a_system_that_tells_nothing_gets_facts_that_hold_anywhere(
     assert target.cores == (os.cpu_count() or 1)
     assert len(target.cache_bytes) == 3
     assert host.memory(lambda path: "") > 0
+
+
+def test_the_kernels_of_a_list_are_shown_one_by_one_on_request(
+    device: CpuDevice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = increment(device, N)
+    out = floats(device, 0, size=N)
+    steps = device.prepare([(kernel, [out], ())] * 2, [out])
+    fresh = floats(device, 4, size=N)
+    with using(DEBUG=1):
+        assert steps.run([fresh], wait=True) is not None
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["increment", "increment"]
+    assert (read(fresh) == 6).all()
+    assert (read(out) == 0).all()

@@ -61,6 +61,32 @@ def test_each_compiler_makes_the_runtime_and_kernels_that_work(
     assert kernel.program.params == ((dtypes.float32, 1 << 14),)
 
 
+def test_the_runtime_takes_the_next_compiler_where_one_has_no_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which("gcc") or shutil.which("cc")
+    if real is None:
+        pytest.skip("no gcc or cc is here")
+    script(
+        tmp_path / "gcc",
+        'source=$(/bin/cat); case "$source" in *"#include"*)'
+        f" echo no pthread.h >&2; exit 1;; esac\n"
+        f'printf "%s" "$source" | {real} "$@"',
+    )
+    monkeypatch.setattr(library, "_loaded", [])
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("OPGRAFT_CACHE", str(tmp_path / "fresh"))
+    with (
+        settings.using(CPU_CC="GCC"),
+        pytest.raises(DeviceError, match=r"no pthread\.h(.|\n)*libc6"),
+    ):
+        CpuDevice().buffer(1)
+    os.symlink(real, tmp_path / "cc")
+    device = CpuDevice()
+    assert device.pairs.select().pair.name == "GCC"
+    increment(device, 64).run([device.buffer(256)])
+
+
 def test_a_source_that_is_wrong_gives_the_compilers_own_words() -> None:
     compiler = pairs().select().compiler
     assert compiler is not None

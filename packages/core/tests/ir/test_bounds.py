@@ -255,6 +255,65 @@ def test_nan_comes_from_nothing_else_than_it_can() -> None:
     assert (n.sin().vmin, n.exp2().vmin) < (-1.0, 0.1)
 
 
+# ---- random expressions
+
+
+def random_expression(rng: random.Random, length: int) -> list[UOp]:
+    """Nodes of a random expression over two variables of each dtype, sources first."""
+    kinds = [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint64, dtypes.index]
+    kinds += [dtypes.bool, dtypes.float16, dtypes.float32, dtypes.bfloat16]
+    nodes: list[UOp] = []
+    for number, dtype in enumerate(kinds):
+        for copy in range(2):
+            lo, hi = sorted(dtype.const(rng.choice([-300, -7, -1, 0, 1, 3, 8, 90])) for _ in "ab")
+            nodes.append(UOp.variable(f"v{number}_{copy}", lo, hi, dtype))
+    for _ in range(length):
+        a = rng.choice(nodes)
+        dtype = a.dtype
+        alike = [n for n in nodes if n.dtype is dtype]
+        b = rng.choice([*alike, UOp.const(dtype, rng.choice([-3, -1, 0, 1, 2, 5, 8, 31, 200]))])
+        ops = [Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE]
+        if dtype.is_float:
+            ops += [Ops.FDIV, Ops.MOD, Ops.SQRT, Ops.TRUNC]
+        elif dtype.is_int:
+            ops += [Ops.IDIV, Ops.MOD, Ops.AND, Ops.OR, Ops.XOR, Ops.CDIV, Ops.CMOD]
+            if not (dtype.is_index and b.vmax > 64):
+                ops += [Ops.SHL, Ops.SHR]
+        choice = rng.random()
+        if choice < 0.2:
+            target = rng.choice(kinds)
+            if target.is_index and dtype.is_float and bounds(a.cast(target))[1] == math.inf:
+                continue  # an infinity has no index
+            nodes.append(a.cast(target))
+        elif choice < 0.3:
+            condition = rng.choice([n for n in nodes if n.dtype.is_bool])
+            nodes.append(condition.where(a, b))
+        else:
+            op = rng.choice(ops)
+            nodes.append(a.alu(op) if op in GroupOp.UNARY else a.alu(op, b))
+    return nodes
+
+
+def test_every_node_of_random_expressions_stays_within_its_bounds() -> None:
+    rng = random.Random(17)
+    for _ in range(150):
+        nodes = random_expression(rng, 20)
+        free = [n for n in nodes if n.op is Ops.VAR]
+        for _ in range(6):
+            values = {v: v.dtype.const(_between(rng, v)) for v in free}
+            for n in nodes:
+                if n not in values:
+                    values[n] = evaluate(n, values)
+                    assert_sound(n, [values[n]])
+
+
+def _between(rng: random.Random, variable: UOp) -> object:
+    lo, hi = variable.arg[1:]
+    if variable.dtype.is_float:
+        return rng.choice([lo, hi, lo + (hi - lo) * rng.random()])
+    return rng.randint(int(lo), int(hi))
+
+
 # ---- leaves, loops, lanes, memory
 
 

@@ -121,8 +121,10 @@ def test_every_stage_has_its_own_ops() -> None:
         check(DATA.load(0).sqrt(), "array")
     with pytest.raises(SpecError, match="no CDIV at this stage"):
         check(a_kernel(UOp(Ops.CDIV, I32, (N, N)).cast(F32)), "kernel")
-    with pytest.raises(SpecError, match="values are scalar"):
+    with pytest.raises(SpecError, match="no BROADCAST at this stage"):
         check(a_kernel(F.broadcast(2).sqrt().extract(0)), "kernel")
+    with pytest.raises(SpecError, match="values are scalar"):
+        check(a_kernel(UOp.variable("v", 0.0, 1.0, F32.vec(2)).sqrt()), "kernel")
     with pytest.raises(SpecError, match="no value has dtype index"):
         check(a_kernel(), "lowered")
 

@@ -107,6 +107,7 @@ ARGUMENTS = [
     math.nan,
     "",
     'quotes " and \\ and # and\nlines and ümlaut',
+    "\r\t\x00\x1c\x85\u2028 \\n \ud800 \U000e0001",
     (),
     (1,),
     ((1,),),

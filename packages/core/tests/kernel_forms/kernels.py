@@ -205,7 +205,9 @@ class RandomKernel:
 
     def make(self) -> UOp:
         pick = self.random
-        sizes = [pick.choice((1, 2, 3, 5, 8, 9, 16, 17, 24)) for _ in range(pick.choice((1, 2, 2, 3)))]
+        sizes = [
+            pick.choice((1, 2, 3, 5, 8, 9, 16, 17, 24)) for _ in range(pick.choice((1, 2, 2, 3)))
+        ]
         self.spine = [loop(s, f"i{n}") for n, s in enumerate(sizes)]
         self.reduce = over(pick.choice((1, 3, 8, 17, 32)), "k")
         self.outputs = pick.choice((1, 1, 2))

@@ -102,7 +102,9 @@ REFUSED: list[tuple[str, UOp, Action, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("sink", "action", "reason"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+@pytest.mark.parametrize(
+    ("sink", "action", "reason"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
+)
 def test_what_is_not_legal_is_refused_with_the_reason(
     sink: UOp, action: Action, reason: str
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import opgraft
 from opgraft.catalog import Catalog
 from opgraft.plugins.discovery import entry_points
 from opgraft.plugins.registry import Registry
@@ -36,11 +37,13 @@ def python(site: dict[str, Path], tmp_path: Path) -> Callable[..., subprocess.Co
 
     def run(code: str | list[str], *names: str, **variables: str) -> subprocess.CompletedProcess:
         here = [str(site[name]) for name in names]
-        source = str(Path(__file__).parents[2] / "src")
+        source = str(Path(opgraft.__file__).parents[1])
         kept = {k: v for k, v in os.environ.items() if not k.startswith("OPGRAFT_")}
         environment = {
             **kept,
             "PYTHONPATH": os.pathsep.join([*here, source]),
+            # whatever else is installed where the tests run
+            "OPGRAFT_PLUGINS": ",".join(f"opgraft-{n}" for n in ("sample", *NAMES)),
             "OPGRAFT_CACHE": os.environ.get("OPGRAFT_CACHE", str(tmp_path / "cache")),
             **variables,
         }

@@ -19,7 +19,7 @@ from opgraft.target import Target
 
 from .kernels import NUMPY, call, elementwise
 
-FLAGS = ["-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"]
+FLAGS = ["-O1", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"]
 FLAGS += ["-fno-trapping-math", "-fno-strict-aliasing", "-w", "-shared", "-fPIC"]
 
 _numbers = itertools.count()

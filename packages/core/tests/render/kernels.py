@@ -10,6 +10,7 @@ import numpy as np
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import AxisKind, Ops, UOp, toposort
 from opgraft.ir.linear import LinearProgram
+from opgraft.render.c import CRenderer
 
 LEAVES = {Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL}
 
@@ -39,15 +40,15 @@ def elementwise(
     return LinearProgram(name, (*listed(store), end), (out, *params), written=(0,))
 
 
-def merged(sources: Sequence[str]) -> list[str]:
-    """The lines of several sources as one: types and helpers that they share only once."""
-    lines: dict[str, None] = {}
+def merged(renderer: CRenderer, programs: Sequence[LinearProgram]) -> str:
+    """One source for several kernels, with the types and helpers that they share only once."""
+    head: dict[str, None] = {}
     bodies: list[str] = []
-    for source in sources:
-        head, entry, body = source.partition("void og_")
-        lines.update(dict.fromkeys(head.splitlines()))
-        bodies.append(entry + body)
-    return [*lines, *bodies]
+    for program in programs:
+        before, body = renderer.sections(program)
+        head.update(dict.fromkeys(before))
+        bodies.append(body)
+    return "\n".join([*head, *bodies])
 
 
 def call(

@@ -51,6 +51,25 @@ def test_statistics_count_hits_misses_and_bytes(cache_folder: Path) -> None:
     assert cache.contents().entries == 0
 
 
+def test_hits_are_added_up_over_processes(
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opgraft.runtime.cache._LINES", 5)
+    for _ in range(12):
+        cache = CompileCache(cache_folder)
+        cache.get_or_make("a", lambda: b"")
+        cache.get("b")
+        cache.note_uses()
+        cache.note_uses()
+    assert cache.contents()[-2:] == (11, 13)
+    assert len((cache_folder / "uses.txt").read_text().splitlines()) <= 6
+    (cache_folder / "uses.txt").write_text("1 2\nrubbish\n3 4\n")
+    assert cache.contents()[-2:] == (4, 6)
+    cache.clear()
+    assert cache.contents()[-2:] == (0, 0)
+    CompileCache(None).note_uses()
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -24,6 +24,7 @@ from opgraft.runtime import (
     Program,
     compile_cache,
     compile_kernel,
+    compile_kernels,
     lowered,
 )
 from opgraft.runtime.kernels import describe
@@ -303,3 +304,47 @@ def test_eight_threads_compile_different_kernels_at_once() -> None:
         return all(f"{f}f" in k.program.source for f, k in zip(factors, kernels, strict=True))
 
     assert in_threads(8, work) == [True] * 8
+
+
+# ---- several at once
+
+
+class Slow(Counting):
+    """Takes a while, and notes how many compile at one time."""
+
+    together = 0
+    most = 0
+    lock = threading.Lock()
+
+    def compile(self, source: str) -> bytes:
+        with Slow.lock:
+            Slow.together += 1
+            Slow.most = max(Slow.most, Slow.together)
+        time.sleep(0.03)
+        with Slow.lock:
+            Slow.together -= 1
+        return super().compile(source)
+
+
+def test_several_kernels_are_compiled_on_all_cores_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    device, compiler = device_with(Slow)
+    assert isinstance(compiler, Counting)
+    sinks = [scaled(factor) for factor in (2.0, 3.0, 2.0, 4.0, 5.0)]
+    kernels = compile_kernels(device, sinks)
+    assert kernels == [compile_kernel(device, sink) for sink in sinks]
+    assert kernels[0] is kernels[2]
+    assert len(compiler.compiled) == 4
+    assert Slow.most > 1
+    assert compile_kernels(device, []) == []
+
+
+def test_an_error_among_several_is_raised_and_settings_hold_for_all() -> None:
+    device, _ = device_with()
+    with pytest.raises(CompileError, match="sevens"):
+        compile_kernels(device, [scaled(2.0), scaled(7.0), scaled(3.0)])
+    with settings.using(NULL_CC="C"):
+        kernels = compile_kernels(device, [scaled(2.0), scaled(7.0), scaled(3.0)])
+    assert [kernel.program.binary for kernel in kernels] == [b""] * 3

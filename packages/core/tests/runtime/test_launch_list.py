@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from opgraft import journal, settings
 from opgraft.ir import UOp
 from opgraft.runtime import Executable
 
@@ -86,3 +87,17 @@ def test_variables_are_exchanged_by_name_and_stay(device: HostDevice) -> None:
     assert a.bytes() + b.bytes() == b"\7\7\7"
     prepared.run()
     assert a.bytes() + b.bytes() == b"\7\7\7"
+
+
+def test_launches_are_timed_one_by_one_for_those_who_watch(
+    device: HostDevice, adder: Executable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = device.buffer(1), device.buffer(1)
+    prepared = device.prepare([(adder, [b, a], ()), (adder, [a, b], ())])
+    with settings.using(DEBUG=1):
+        assert prepared.run() is None
+    assert capsys.readouterr().err == "add_one: 500.000 ms\n" * 2
+    events: list[journal.Event] = []
+    with journal.listening(events.append):
+        prepared.run()
+    assert [(event.kind, event.name) for event in events] == [("launch", "add_one")] * 2

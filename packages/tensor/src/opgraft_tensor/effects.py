@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
-from opgraft_tensor.demand import Walk
 from opgraft_tensor.emit import Kernel
 from opgraft_tensor.graph import shape
 from opgraft_tensor.views import region_place
+from opgraft_tensor.walk import Walk
 
 
 @dataclass

@@ -20,7 +20,6 @@ from opgraft.dtype import dtypes
 from opgraft.ir.linear import KernelInfo
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.uop import UOp, head_of, node
-from opgraft_tensor.demand import Walk
 from opgraft_tensor.graph import shape
 from opgraft_tensor.group import Group, bytes_of
 from opgraft_tensor.index import Atom, AtomKind, Index, Lin
@@ -28,11 +27,13 @@ from opgraft_tensor.views import (
     Gate,
     gather_index,
     inside,
+    never,
     region_index,
     region_place,
     size_of,
     source_index,
 )
+from opgraft_tensor.walk import Walk
 
 _BODY: Final = 0  # the node computed at an index
 _VALUE: Final = 1  # the node read at an index: computed, or loaded from where it is kept
@@ -259,14 +260,16 @@ class Emitter:
         if op in GroupOp.ALU or op in (Ops.SCAN_AXIS, Ops.MATERIALIZE, Ops.COPY):
             return [(_VALUE, x, index) for x in v.src]
         if op in GroupOp.VIEW:
-            return [(_VALUE, v.src[0], source_index(self.table, v, index)[0])]
+            place, gates = source_index(self.table, v, index)
+            return [] if gates and never(gates) else [(_VALUE, v.src[0], place)]
         if op is Ops.REDUCE_AXIS:
             return [(_VALUE, v.src[0], self._reduced(v, index)[0])]
         if op is Ops.WRITE:
             if v in self.walk.orders.partial:
                 return [(_VALUE, v.src[1], index)]
-            place = region_index(self.table, v.arg, index)[0]
-            return [(_VALUE, v.src[0], index), (_VALUE, v.src[1], place)]
+            place, gates = region_index(self.table, v.arg, index)
+            old: list[Task] = [(_VALUE, v.src[0], index)] if gates else []
+            return old if never(gates) else [*old, (_VALUE, v.src[1], place)]
         if op is Ops.GATHER:
             indices, place = gather_index(self.table, v, index)
             return [(_VALUE, v.src[1], indices), (_VALUE, v.src[0], place)]
@@ -288,7 +291,7 @@ class Emitter:
         return found
 
     def _reduced(self, v: UOp, index: Index) -> tuple[Index, tuple[Atom, ...]]:
-        return self.walk.reduce_index(v, index)
+        return self.walk.demands.reduce_index(v, index)
 
     def _own_index(self, v: UOp) -> Index:
         """The index at which a node that is kept in the kernel is computed."""
@@ -319,6 +322,8 @@ class Emitter:
         if op in GroupOp.ALU:
             return node(v.head, tuple(values))
         if op in GroupOp.VIEW:
+            if not values:
+                return v.const_like(0)
             return self._gated(source_index(self.table, v, index)[1], values[0], None)
         if op is Ops.REDUCE_AXIS:
             closed = self._reduced(v, index)[1]
@@ -328,7 +333,7 @@ class Emitter:
             assert loop is not None
             return node(head_of(Ops.SCAN, v.dtype, v.arg[0]), (values[0], self._range(loop)))
         if op is Ops.WRITE:
-            if v in self.walk.orders.partial:
+            if len(values) == 1:
                 return values[0]
             gates = region_index(self.table, v.arg, index)[1]
             return self._gated(gates, values[1], values[0])

@@ -72,6 +72,19 @@ class Prices:
         )
 
 
+@dataclass(frozen=True)
+class Orders:
+    """What the walk may not choose, by node."""
+
+    outputs: tuple[UOp, ...]
+    stored: frozenset[UOp] = frozenset()
+    """Further nodes to store."""
+    alone: frozenset[UOp] = frozenset()
+    """Stored nodes whose kernel takes nothing else in."""
+    partial: frozenset[UOp] = frozenset()
+    """WRITEs that store their region alone, in the memory of the old version."""
+
+
 class Facts:
     """The facts of the nodes of a graph, by node."""
 

@@ -126,7 +126,9 @@ def _shape_of(uop: UOp) -> Shape:
 
 def _made(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: object, result: Shape) -> UOp:
     made = node(head_of(op, dtype, arg), src)
-    made.remember("shape", result)
+    memo = made._memo
+    if memo is None or "shape" not in memo:
+        made.remember("shape", result)
     return made
 
 
@@ -140,7 +142,8 @@ def full(size: Shape, dtype: DType, value: Scalar) -> UOp:
 
 
 def _spread(made: UOp, size: Shape) -> UOp:
-    made.remember("shape", ())
+    if made._memo is None:
+        made.remember("shape", ())
     if not size:
         return made
     ones = (1,) * len(size)
@@ -339,15 +342,20 @@ def elementwise(op: Ops, *sources: UOp) -> UOp:
     Dtypes agree already (WHERE's condition is bool); comparisons give bool.
     """
     shapes = [shape(s) for s in sources]
+    constants = [constant_of(s) for s in sources]
     size = shapes[0]
     if any(s != size for s in shapes):
         size = broadcast_shapes(*shapes)
-        sources = tuple([broadcast_to(s, size) for s in sources])
+        sources = tuple(
+            [
+                s if have == size else broadcast_to(s, size) if c is None else _spread(c, size)
+                for s, c, have in zip(sources, constants, shapes)
+            ]
+        )
     checked = sources[1:] if op is Ops.WHERE else sources
     if any(s.dtype is not checked[0].dtype for s in checked):
         raise TypeError(f"{op} of {', '.join(str(s.dtype) for s in sources)}: dtypes differ")
     dtype = dtypes.bool if op in GroupOp.COMPARISON else sources[-1].dtype
-    constants = [constant_of(s) for s in sources]
     if op is Ops.WHERE and constants[0] is not None:
         return sources[1] if constants[0].arg else sources[2]
     values = tuple([c.arg for c in constants if c is not None])

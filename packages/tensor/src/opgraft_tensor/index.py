@@ -130,6 +130,8 @@ class Indices:
 
     def datum(self, node: Any, index: Index, extent: int) -> Lin:
         """The value of an integer node at `index`, clamped to 0 .. extent-1."""
+        if extent == 1:
+            return self.zero
         key = (AtomKind.DATUM, node, index, extent)
         found = self._atoms.get(key)
         if found is None:
@@ -355,5 +357,3 @@ class Indices:
 
 def _serial(term: tuple[Atom, int]) -> int:
     return term[0].serial
-
-

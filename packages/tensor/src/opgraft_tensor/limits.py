@@ -9,8 +9,8 @@ from __future__ import annotations
 from opgraft.errors import LoweringError
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp, toposort
-from opgraft_tensor.demand import Walk
 from opgraft_tensor.emit import Kernel
+from opgraft_tensor.walk import Walk
 
 
 def cuts(walk: Walk, kernel: Kernel, limit: int) -> list[UOp]:

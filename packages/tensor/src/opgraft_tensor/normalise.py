@@ -125,8 +125,10 @@ def _scatter(table: UOp, indices: UOp, values: UOp) -> UOp:
         named = graph.arange((rows, count), 0, dtypes.int64)
         most = graph.full((rows, count), dtypes.int64, int(indices.dtype.max) + 1)
         hit = graph.elementwise(Ops.AND, hit, graph.elementwise(Ops.CMPLT, named, most))
-    last = graph.reduce_axis(graph.where(hit, place, none), Ops.MAX, (1,)) if count > 1 else (
-        graph.reshape(graph.where(hit, place, none), (rows,))
+    last = (
+        graph.reduce_axis(graph.where(hit, place, none), Ops.MAX, (1,))
+        if count > 1
+        else (graph.reshape(graph.where(hit, place, none), (rows,)))
     )
     rest = shape(table)[1:]
     chosen = graph.gather(graph.reshape(values, (count, *rest)), last)

@@ -29,7 +29,6 @@ def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
     result: dict[UOp, UOp] = {}
     wanted = [o for o in dict.fromkeys(outputs) if memory_of(o) is None]
     if wanted:
-        _carry_out_copies(wanted)
         settled = dict(zip(wanted, settle(wanted)))
         rest: dict[UOp, str] = {}
         for output, node_ in settled.items():
@@ -56,12 +55,14 @@ def memory_of(uop: UOp) -> UOp | None:
 
 
 def settle(outputs: Sequence[UOp]) -> list[UOp]:
-    """The graphs with kept values as BUFFERs and without marks."""
+    """The graphs with kept values as BUFFERs, copies carried out, and without marks."""
     done: dict[UOp, UOp] = {}
     for below in toposort(outputs, lambda n: kept(n) is None):
         found = kept(below)
         if found is not None:
             done[below] = found
+        elif below.op is Ops.COPY:
+            done[below] = _copied(below)
         elif below.op is Ops.RESHAPE and below.tag is not None:
             done[below] = done[below.src[0]]
         else:
@@ -90,18 +91,15 @@ def device_of(uop: UOp) -> str | None:
     return uop._memo["device"]  # type: ignore[no-any-return]
 
 
-def _carry_out_copies(outputs: Sequence[UOp]) -> None:
-    """Give every COPY below the outputs its value, sources first."""
-    for below in toposort(outputs, lambda n: kept(n) is None):
-        if below.op is not Ops.COPY or kept(below) is not None:
-            continue
-        source = realize([below.src[0]], below.arg)[0].arg
-        copied = Storage(source.shape, source.dtype, below.arg)
-        if source.host is not None:
-            copied.host = source.host.copy()
-        elif copied.nbytes:
-            fill_buffer(copied).copy_from(fill_buffer(source))
-        keep(below, copied)
+def _copied(uop: UOp) -> UOp:
+    """The BUFFER of a COPY: its source, computed where it is, in the other device's memory."""
+    source = realize([uop.src[0]], uop.arg)[0].arg
+    copied = Storage(source.shape, source.dtype, uop.arg)
+    if source.host is not None:
+        copied.host = source.host.copy()
+    elif copied.nbytes:
+        fill_buffer(copied).copy_from(fill_buffer(source))
+    return keep(uop, copied)
 
 
 def _fill(uop: UOp, device: str) -> bool:

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from math import prod
 
-import opgraft.ir.bounds
+import opgraft.ir  # noqa: F401  computes vmin and vmax of nodes
 from opgraft.errors import SpecError
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
+from opgraft_tensor.draft import Draft
 from opgraft_tensor.emit import Kernel
 from opgraft_tensor.graph import shape
-from opgraft_tensor.plan import Draft
 from opgraft_tensor.views import size_of
-
-assert opgraft.ir.bounds  # computes vmin and vmax of nodes
 
 
 def verify(made: Draft) -> None:

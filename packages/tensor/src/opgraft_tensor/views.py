@@ -51,17 +51,17 @@ def _source_index(table: Indices, view: UOp, index: Index) -> tuple[Index, tuple
         return moved, inside(moved, shape(view.src[0]))
     if op is Ops.WINDOW:
         axis, _, stride, dilation = arg
-        place = table.add(table.mul(index[axis], stride), index[-1], dilation)
-        return (*index[:axis], place, *index[axis + 1 : -1]), ()
+        at = table.add(table.mul(index[axis], stride), index[-1], dilation)
+        return (*index[:axis], at, *index[axis + 1 : -1]), ()
     if op is Ops.UNWINDOW:
         axis, _, stride, dilation, _ = arg
         count = shape(view.src[0])[axis]
         offset = table.add(index[axis], index[-1], -dilation)
-        place = table.div(offset, stride)
-        gates = _needed((place, 0, count))
+        at = table.div(offset, stride)
+        gates = _needed((at, 0, count))
         if stride > 1:
             gates += _needed((table.mod(offset, stride), 0, 1))
-        return (*index[:axis], place, *index[axis + 1 :]), gates
+        return (*index[:axis], at, *index[axis + 1 :]), gates
     raise ValueError(f"{op} is not a view")
 
 
@@ -110,9 +110,7 @@ def _needed(gate: Gate) -> tuple[Gate, ...]:
     return () if low <= x.low and x.high < high else (gate,)
 
 
-def region_index(
-    table: Indices, region: Region, index: Index
-) -> tuple[Index, tuple[Gate, ...]]:
+def region_index(table: Indices, region: Region, index: Index) -> tuple[Index, tuple[Gate, ...]]:
     """Which element of the value a WRITE puts at `index`, and when it does."""
     found: list[Lin] = []
     gates: tuple[Gate, ...] = ()
@@ -126,6 +124,11 @@ def region_index(
         if abs(step) > 1:
             gates += _needed((table.mod(offset, abs(step)), 0, 1))
     return tuple(found), gates
+
+
+def never(gates: tuple[Gate, ...]) -> bool:
+    """Whether the bounds alone prove that a gate is false."""
+    return any(x.high < low or x.low >= high for x, low, high in gates)
 
 
 def region_place(table: Indices, region: Region, index: Index) -> Index:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
 from typing import Final
 
 from opgraft.cli.screen import screen
@@ -30,7 +29,15 @@ def run(arguments: Namespace) -> int:
         return 0
     held = cache.contents()
     if arguments.json:
-        print(json.dumps(asdict(held), indent=2))
+        facts = {
+            "folder": held.folder,
+            "entries": held.entries,
+            "bytes": held.bytes,
+            "limit": held.limit,
+            "hits": held.hits,
+            "misses": held.misses,
+        }
+        print(json.dumps(facts, indent=2))
         return 0
     screen().table(
         ("what", "value"),
@@ -39,9 +46,16 @@ def run(arguments: Namespace) -> int:
             ("entries", str(held.entries)),
             ("size", readable(held.bytes)),
             ("limit", readable(held.limit)),
+            ("hits", _share(held.hits, held.hits + held.misses)),
         ],
     )
     return 0
+
+
+def _share(hits: int, looked: int) -> str:
+    if not looked:
+        return "not used yet"
+    return f"{hits} of {looked} look-ups ({100 * hits / looked:.0f} %), since it was last cleared"
 
 
 def readable(nbytes: int) -> str:
@@ -61,7 +75,7 @@ COMMAND: Final = Command(
     configure,
     """Show or empty the folder of compiled kernels.
 
-  opgraft cache                where it is, entries, size
+  opgraft cache                where it is, entries, size, hits of all processes
   opgraft cache clear          remove all entries
   OPGRAFT_CACHE=/some/folder   keep it elsewhere ("off": nowhere)
   OPGRAFT_CACHE_SIZE=512M      keep it smaller

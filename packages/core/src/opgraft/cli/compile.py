@@ -49,7 +49,7 @@ def run(arguments: Namespace) -> int:
         compiler = None if pair.compiler is None else pair.compiler(renderer.target)
         if compiler is None:
             raise DeviceError(f"pair {pair.name} of {kind} has no compiler: the driver is one")
-        entry = compiled(Selected(pair, renderer, compiler), renderer.render(program))
+        entry = compiled(Selected(pair, renderer.target, compiler), renderer.render(program))
         Path(arguments.output).write_bytes(entry.data)
         return 0
     result = linear_to_text(program) if arguments.linear else renderer.render(program)

@@ -9,12 +9,12 @@ from typing import Final
 
 from opgraft import settings
 from opgraft.catalog import Device, Listed
+from opgraft.cli.plugins import BAD
 from opgraft.cli.screen import Screen, screen
 from opgraft.cli.trial import Trial, try_apart, try_device
+from opgraft.errors import OpgraftError
 from opgraft.plugins.command import Command
 from opgraft.plugins.registry import REGISTRY
-
-GOOD: Final = ("works", "compiles")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -34,36 +34,58 @@ def run(arguments: Namespace) -> int:
     listing = {row.name: row for row in Device.listing()}
     wanted = [Device.canonical(name) for name in arguments.device]
     names = wanted or [row.name for row in listing.values() if row.count]
-    rows = [row for row in listing.values() if not wanted or row.name in _kinds(wanted)]
-    if arguments.list:
-        trials = []
-    elif arguments.here:
-        trials = [trial for name in names for trial in try_device(name)]
-    else:
-        trials = try_apart(names)
-    default = settings.DEVICE or _default(listing, trials)
+    kinds = [name.partition(":")[0] for name in names]
+    rows = [row for row in listing.values() if not wanted or row.name in kinds]
+    trials = _tried(names, arguments)
+    default, fault = _default(listing, trials)
     if arguments.json:
         print(json.dumps(_as_json(rows, trials, default), indent=2))
     else:
-        _show(screen(), rows, trials, default, arguments.list)
-    return _verdict(names, trials) if not arguments.list else 0
+        out = screen()
+        _table(out, rows, trials)
+        out.line()
+        if fault:
+            out.line(fault)
+        elif default:
+            how = "by the setting DEVICE" if settings.DEVICE else "set OPGRAFT_DEVICE to change it"
+            out.line(f"The default device is {default} ({how}).")
+        for status in REGISTRY.status():
+            if status.state in BAD:
+                out.line(f"Plugin {status.name} is {status.state}: {status.reason}")
+                out.line(f"  {status.remedy}")
+    return int(bool(fault) or not (arguments.list or _all_work(names, trials)))
 
 
-def _kinds(names: list[str]) -> list[str]:
-    return [name.partition(":")[0] for name in names]
+def _tried(names: list[str], arguments: Namespace) -> list[Trial]:
+    if arguments.list:
+        return []
+    if arguments.here:
+        return [trial for name in names for trial in try_device(name)]
+    return try_apart(names)
 
 
-def _default(listing: dict[str, Listed], trials: list[Trial]) -> str:
-    """As the catalogue chooses: the first, by priority, that opens."""
-    opens = {t.device for t in trials if t.state != "absent"}
-    ranked = [r.name for r in listing.values() if r.priority >= 0 and r.name in opens]
-    return ranked[0] if ranked else ""
+def _default(listing: dict[str, Listed], trials: list[Trial]) -> tuple[str, str]:
+    """The default device as the catalogue chooses it, as far as was tried; or what is wrong."""
+    chosen = settings.DEVICE
+    if chosen:
+        try:
+            return Device.canonical(chosen), ""
+        except OpgraftError as error:
+            return "", f"The setting DEVICE: {error}"
+    opens = [trial.device for trial in trials if trial.chosen and trial.good]
+    for row in listing.values():
+        if row.priority >= 0 and row.count:
+            if row.name in opens:
+                return row.name, ""
+            if not any(trial.device == row.name for trial in trials):
+                return "", ""  # it was not tried
+    return "", "No device works." if trials else ""
 
 
-def _verdict(names: list[str], trials: list[Trial]) -> int:
-    """1 if a device that was tried works with no pair."""
-    working = {t.device for t in trials if t.state in GOOD}
-    return int(any(name not in working for name in names) or not names)
+def _all_work(names: list[str], trials: list[Trial]) -> bool:
+    """Whether every device that was tried works with the compiler that it would take."""
+    working = [trial.device for trial in trials if trial.chosen and trial.good]
+    return bool(names) and all(name in working for name in names)
 
 
 def _as_json(rows: list[Listed], trials: list[Trial], default: str) -> dict[str, object]:
@@ -84,31 +106,21 @@ def _as_json(rows: list[Listed], trials: list[Trial], default: str) -> dict[str,
     }
 
 
-def _show(out: Screen, rows: list[Listed], trials: list[Trial], default: str, probed: bool) -> None:
+def _table(out: Screen, rows: list[Listed], trials: list[Trial]) -> None:
     lines: list[tuple[str, ...]] = []
     for row in rows:
         mine = [t for t in trials if t.device.partition(":")[0] == row.name]
         if not mine:
-            state = "absent" if row.count == 0 else "found"
-            why = _join(row.reason, row.install) if row.count == 0 else row.description
+            state = "found" if row.count else "absent"
+            why = row.description if row.count else _join(row.reason, row.install)
             lines.append((row.name, "", state, "", why))
         for trial in mine:
-            mark = "*" if trial.device == default and trial.chosen else ""
-            took = f"{trial.milliseconds:.0f} ms" if trial.state in GOOD else ""
+            took = f"{trial.milliseconds:.0f} ms" if trial.good else ""
             install = row.install if trial.state == "absent" and not trial.pair else ""
             why = trial.select or _join(trial.reason, trial.remedy, install)
+            mark = "*" if trial.chosen and not trial.alone else ""
             lines.append((trial.device, trial.pair + mark, trial.state, took, why))
     out.table(("device", "compiler", "state", "time", "how to select, or why not"), lines)
-    out.line()
-    if default:
-        how = "by the setting DEVICE" if settings.DEVICE else "set OPGRAFT_DEVICE to change it"
-        out.line(f"The default device is {default} ({how}).")
-    elif not probed:
-        out.line("No device works.")
-    for status in REGISTRY.status():
-        if status.state in ("broken", "refused", "clash"):
-            out.line(f"Plugin {status.name} is {status.state}: {status.reason}")
-            out.line(f"  {status.remedy}")
 
 
 def _join(*parts: str) -> str:
@@ -130,6 +142,6 @@ its own, and say what works, why the rest does not, and what to set or install.
   opgraft devices --list       a cheap look: no kernel, no driver
   opgraft devices --json       for programs
 
-"*" marks the compiler that is used when none is named. exit codes: 0 every device that was tried
-works with some compiler; 1 one does not; 2 wrong usage.""",
+"*" marks the compiler that is used: the one that <DEVICE>_CC names, else the first that works.
+exit codes: 0 every device that was tried works with it; 1 one does not; 2 wrong usage.""",
 )

@@ -145,8 +145,10 @@ def explain_script(out: Screen, path: str, arguments: Namespace) -> int:
         if event.kind == "kernel":
             _kernel(out, event, arguments)
         elif "text" in event.details:
-            out.heading(f"{event.kind} {event.name}")
-            out.line(str(event.details["text"]))
+            text = str(event.details["text"])
+            out.line()
+            out.heading(event.kind if text.startswith(event.name) else f"{event.kind} {event.name}")
+            out.line(text)
     out.line()
     _summary(out, kernels)
     if code:

@@ -46,14 +46,19 @@ class Trial:
     milliseconds: float = 0.0
     """From the IR to the result, compiled or found in the cache."""
     chosen: bool = False
-    """The pair that is used when none is named."""
+    """The pair that is used: what the setting <DEVICE>_CC names, else the first that works."""
     alone: bool = False
     """The device has no other pair."""
 
     @property
+    def good(self) -> bool:
+        """Whether the device can be used with this pair."""
+        return self.state in ("works", "compiles")
+
+    @property
     def select(self) -> str:
         """What to set to have this device and this pair."""
-        if self.state not in ("works", "compiles"):
+        if not self.good:
             return ""
         choice = f"OPGRAFT_DEVICE={self.device}"
         if not self.pair or self.alone:
@@ -77,16 +82,19 @@ def try_device(name: str, catalog: Catalog = devices) -> list[Trial]:
         pairs = [pair.name for pair in catalog.pairs(name)]
     except OpgraftError as error:
         return [Trial(name, "", "fails", error.message, error.remedy)]
-    first = ""
+    choice: str = settings.get(f"{kind}_CC")
+    named = [pair for pair in pairs if pair.upper() == choice.upper()]
+    if choice and not named:  # a path to a compiler, or a name that nobody has
+        pairs = [choice, *pairs]
+        named = [choice]
     trials = []
     for pair in pairs or [""]:
         with settings.using(**({f"{kind}_CC": pair} if pair else {})):
             done = _try_pair(catalog, name, pair)
-        if not first and done.state in ("works", "compiles"):
-            first = pair
-            done = replace(done, chosen=True)
         trials.append(replace(done, alone=len(pairs) < 2))
-    return trials
+    good = [trial.pair for trial in trials if trial.good]
+    chosen = named or good
+    return [replace(t, chosen=bool(chosen) and t.pair == chosen[0]) for t in trials]
 
 
 def _try_pair(catalog: Catalog, name: str, pair: str) -> Trial:

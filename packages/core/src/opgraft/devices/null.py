@@ -28,6 +28,7 @@ from opgraft.api import (
     Target,
     dtypes,
     errors,
+    renewed_in_children,
 )
 
 API: Final = (1, 0)
@@ -87,6 +88,11 @@ class NullDevice(Device):
         super().__init__("NULL", index, target, NullAllocator(), pairs)
         self.launches: deque[Launch] = deque(maxlen=_RECORDED)
         self.count = 0
+        self.renew_locks()
+        renewed_in_children(self)
+
+    def renew_locks(self) -> None:
+        """A forked child has none of the threads that may hold them."""
         self._lock = threading.Lock()
 
     def load(self, program: Program) -> NullExecutable:

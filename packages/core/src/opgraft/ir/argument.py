@@ -9,13 +9,12 @@ brackets and cannot be read back.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 import threading
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from opgraft.dtype import DType, to_dtype
 from opgraft.errors import ParseError
@@ -28,9 +27,10 @@ _MEMBERS: Final[dict[str, Enum]] = {
 }
 _CLASSES: Final[dict[str, type[Any]]] = {KernelInfo.__name__: KernelInfo}
 _lock: Final = threading.Lock()
+_Class = TypeVar("_Class")
 
 
-def writable_as_text(kind: type[Any]) -> type[Any]:
+def writable_as_text(kind: type[_Class]) -> type[_Class]:
     """Let the text form write and read a dataclass as an argument; usable as a decorator.
 
     Its values are written by place: `Name(first field, second field, ...)`.
@@ -56,7 +56,7 @@ def format_value(value: Any) -> str:
     if kind is int or kind is float:
         return repr(value)
     if kind is str:
-        return json.dumps(value, ensure_ascii=False)
+        return _quoted(value)
     if kind is tuple:
         return f"({format_values(value)})"
     if isinstance(value, Enum) and kind in _ENUMS:
@@ -74,6 +74,30 @@ def format_value(value: Any) -> str:
 def format_values(values: tuple[Any, ...]) -> str:
     """The parts of a tuple without its parentheses; of one part, with a comma after it."""
     return ", ".join(map(format_value, values)) + ("," if len(values) == 1 else "")
+
+
+_SHORT: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
+_LONG: Final = {"n": "\n", "t": "\t"}
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-f]{4}|U[0-9a-f]{8}|.)")
+
+
+def _quoted(value: str) -> str:
+    """In double quotes on one line: whatever could end a line is escaped."""
+    parts = [
+        _SHORT.get(c)
+        or (
+            c if c.isprintable() else f"\\u{ord(c):04x}" if c < "\U00010000" else f"\\U{ord(c):08x}"
+        )
+        for c in value
+    ]
+    return f'"{"".join(parts)}"'
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = found[1]
+    if len(code) > 1:
+        return chr(int(code[1:], 16))
+    return _LONG.get(code, code)
 
 
 _TOKEN: Final = re.compile(
@@ -161,7 +185,7 @@ def read_value(line: Line) -> Any:
     if line.kind == "number":
         return read_number(line)
     if line.kind == "string":
-        return json.loads(line.take())
+        return _ESCAPE.sub(_unescaped, line.take()[1:-1])
     if line.accept("("):
         return read_values(line, ")")
     if line.kind == "object":

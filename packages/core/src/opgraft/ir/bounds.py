@@ -25,7 +25,7 @@ from opgraft.dtype import DType
 from opgraft.ir import bit_intervals, float_intervals, intervals, uop
 from opgraft.ir.evaluate import value_to_bits
 from opgraft.ir.float_intervals import UNKNOWN
-from opgraft.ir.intervals import ANY, Interval
+from opgraft.ir.intervals import ANY, LARGE, Interval
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp, toposort
 
@@ -142,28 +142,29 @@ def _iota(n: UOp) -> Bounds:
 
 def _add(n: UOp, a: Bounds, b: Bounds) -> Bounds:
     dtype = n.dtype
+    if dtype.is_int:
+        low, high = a[0] + b[0], a[1] + b[1]
+        if dtype.is_index and low >= -LARGE and high <= LARGE:  # the usual case
+            return low, high
+        return intervals.fit(dtype, low, high)
     if dtype.is_float:
         return float_intervals.add(dtype.scalar, a, b)
-    if dtype.is_bool:
-        return a[0] or b[0], a[1] or b[1]
-    return intervals.fit(dtype, a[0] + b[0], a[1] + b[1])
+    return a[0] or b[0], a[1] or b[1]
 
 
 def _multiply(n: UOp, a: Bounds, b: Bounds) -> Bounds:
     dtype = n.dtype
     same = n.src[0] is n.src[1]
+    if dtype.is_int:
+        return intervals.square(dtype, a) if same else intervals.multiply(dtype, a, b)
     if dtype.is_float:
         if same:
             return float_intervals.square(dtype.scalar, a)
         return float_intervals.multiply(dtype.scalar, a, b)
-    if dtype.is_bool:
-        return a[0] and b[0], a[1] and b[1]
-    if same:
-        return intervals.square(dtype, (a[0], a[1]))
-    return intervals.multiply(dtype, (a[0], a[1]), (b[0], b[1]))
+    return a[0] and b[0], a[1] and b[1]
 
 
-_Function = Callable[[DType, Interval, Interval], Interval]
+_Function = Callable[[DType, Any, Any], Interval]
 
 
 def _binary(op: Ops, integer: _Function | None = None) -> Callable[..., Bounds]:
@@ -172,12 +173,14 @@ def _binary(op: Ops, integer: _Function | None = None) -> Callable[..., Bounds]:
 
     def rule(n: UOp, a: Bounds, b: Bounds) -> Bounds:
         dtype = n.dtype
+        if dtype.is_int and integer is not None:
+            return integer(dtype, a, b)
         if dtype.is_float:
             return UNKNOWN if floating is None else floating(dtype.scalar, a, b)
         if integer is None:
             return _whole(dtype)
-        low, high = integer(dtype, (a[0], a[1]), (b[0], b[1]))
-        return (bool(low), bool(high)) if dtype.is_bool else (low, high)
+        low, high = integer(dtype, a, b)
+        return bool(low), bool(high)
 
     return rule
 

@@ -109,6 +109,7 @@ class Generator:
         )
         self._functions: Final[dict[str, Function]] = {}
         self._rules_of: Final[dict[CodeType, tuple[list[int], list[Rule]]]] = {}
+        self._by_kind: Final[dict[Kind, list[Rule]]] = {}
         self._names = itertools.count()
 
     # ---- what can match
@@ -122,16 +123,37 @@ class Generator:
         if known:
             names = [f"s{i}" for i in range(len(known))]
             head.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = n.src")
+        root = Place("n", kind, known)
+        if known:
+            root.parts = {i: Place(f"s{i}", k, None) for i, k in enumerate(known)}
         body: list[tuple[str, Rule]] = []
-        for rule in self.rules:
-            root = Place("n", kind, known)
-            if known:
-                root.parts = {i: Place(f"s{i}", k, None) for i, k in enumerate(known)}
-            self._names = itertools.count()
-            body += [(line, rule) for line in self._rule(rule, root)]
+        for rule in self._candidates(kind):
+            lines = self._rule(rule, root)
+            if lines:
+                body += [(line, rule) for line in lines]
+            self._forget_names(root)
         return self._compile(head, body) if body else None
 
-    def _rule(self, rule: Rule, root: Place) -> Iterator[str]:
+    def _candidates(self, kind: Kind) -> list[Rule]:
+        """The rules that may match a node of this kind, whatever its sources."""
+        found = self._by_kind.get(kind)
+        if found is None:
+            found = self._by_kind[kind] = [r for r in self.rules if _may_fit(r.pattern, kind)]
+        return found
+
+    def _forget_names(self, root: Place) -> None:
+        """Let each rule name its parts from the start, so that equal rules give equal text."""
+        self._names = itertools.count()
+        root.sources = None
+        for part in root.parts.values():
+            if part.sources is not None:
+                part.sources = None
+                part.parts.clear()
+        if root.known is None:
+            root.parts.clear()
+
+    def _rule(self, rule: Rule, root: Place) -> list[str]:
+        """The code of one rule; empty if it cannot match."""
         written: dict[str, None] = {}
         try:
             for way in self._ways(((rule.pattern, root),), _Way((), {}, {})):
@@ -140,10 +162,8 @@ class Generator:
                     raise TooManyWays
         except TooManyWays:
             name = self.objects.name("r", rule)
-            return iter(
-                [f"r = {name}.interpret(n, ctx)\n    if r is not None and r is not n: return r"]
-            )
-        return iter(written)
+            return [f"r = {name}.interpret(n, ctx)\n    {_RETURN}"]
+        return list(written)
 
     def _call(self, rule: Rule, way: _Way) -> str:
         tests, named = list(way.tests), dict(way.named)
@@ -278,7 +298,7 @@ class Generator:
             wanted = width
         elif width is not None and width != wanted and not (pattern.rest and width > wanted):
             return None
-        if place.parts and place.text == "n":
+        if place.known:
             return way, [place.parts[i] for i in range(wanted)]
         tests: tuple[str, ...] = way.tests
         named = dict(way.named)
@@ -288,7 +308,7 @@ class Generator:
             reached = f"{_reach(place, named)}.src"
             sign = ">=" if pattern.rest else "=="
             tests = (*tests, f"len({place.sources} := {reached}) {sign} {wanted}")
-        elif all(_anything(p) for p in pattern.src):
+        elif not wanted or all(_anything(p) for p in pattern.src):
             return way, []
         else:
             reached = f"{_reach(place, named)}.src"
@@ -331,6 +351,17 @@ class Generator:
         assert where is not None
         starts, rules = self._rules_of[where.tb_frame.f_code]
         return failure(rules[max(0, bisect_right(starts, where.tb_lineno) - 1)], node, error)
+
+
+def _may_fit(pattern: UPat, kind: Kind) -> bool:
+    """Whether a node of this kind may match, its sources aside."""
+    if pattern.alternatives:
+        return any(_may_fit(alternative, kind) for alternative in pattern.alternatives)
+    return (
+        (pattern.ops is None or kind.op in pattern.ops)
+        and (pattern.dtypes is None or kind.dtype in pattern.dtypes)
+        and (not pattern.constant or kind.constant)
+    )
 
 
 def _reach(place: Place, named: dict[Place, str]) -> str:

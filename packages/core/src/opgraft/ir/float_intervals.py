@@ -172,13 +172,13 @@ def less(a: FloatInterval, b: FloatInterval) -> Interval:
     """Comparisons with nan are false, so only a proof of true needs its absence."""
     if a[0] >= b[1]:
         return False, False
-    return not (a[2] or b[2]) and a[1] < b[0], True
+    return bool(a[1] < b[0]) and not (a[2] or b[2]), True
 
 
 def equal(a: FloatInterval, b: FloatInterval) -> Interval:
     if a[1] < b[0] or b[1] < a[0]:
         return False, False
-    return a[0] == a[1] == b[0] == b[1] and not (a[2] or b[2]), True
+    return bool(a[0] == a[1] == b[0] == b[1]) and not (a[2] or b[2]), True
 
 
 def _has_zero(a: FloatInterval) -> bool:
@@ -186,7 +186,7 @@ def _has_zero(a: FloatInterval) -> bool:
 
 
 def _has_infinity(a: FloatInterval) -> bool:
-    return a[0] == -math.inf or a[1] == math.inf
+    return bool(a[0] == -math.inf or a[1] == math.inf)
 
 
 BINARY: Final[dict[Ops, Callable[[DType, FloatInterval, FloatInterval], FloatInterval]]] = {

@@ -85,10 +85,17 @@ def key_of(root: Node) -> str:
 
 def ranges_of(root: Node) -> tuple[Any, ...]:
     """The open ranges behind `UOp.ranges`."""
-    for below in toposort((root,), lambda n: n._memo is None or "ranges" not in n._memo):
-        if below._memo is None or "ranges" not in below._memo:
-            remember(below, "ranges", _open_ranges(below))
+    if any(map(_unranged, root.src)):
+        for below in toposort(root.src, _unranged):
+            if _unranged(below):
+                remember(below, "ranges", _open_ranges(below))
+    remember(root, "ranges", _open_ranges(root))
     return _known_ranges(root)
+
+
+def _unranged(node: Node) -> bool:
+    memo = node._memo
+    return memo is None or "ranges" not in memo
 
 
 def remember(node: Node, name: str, value: Any) -> Any:
@@ -101,11 +108,13 @@ def remember(node: Node, name: str, value: Any) -> Any:
 
 
 def _open_ranges(node: Node) -> tuple[Any, ...]:
+    """What to remember of a node: its open ranges; of a RANGE those of its size alone.
+
+    A RANGE that remembered itself would be in a circle of references, and never freed.
+    """
     if not node.src:
         return ()
     opened = [_known_ranges(s) for s in node.src]
-    if node.op is Ops.RANGE:
-        return tuple(dict.fromkeys([*(r for rs in opened for r in rs), node]))
     if node.op in (Ops.REDUCE, Ops.END):
         closed = set(node.src[1:])
         return tuple(dict.fromkeys(r for rs in opened for r in rs if r not in closed))
@@ -117,4 +126,5 @@ def _open_ranges(node: Node) -> tuple[Any, ...]:
 
 def _known_ranges(node: Node) -> tuple[Any, ...]:
     assert node._memo is not None
-    return node._memo["ranges"]  # type: ignore[no-any-return]
+    known: tuple[Any, ...] = node._memo["ranges"]
+    return (*known, node) if node.op is Ops.RANGE else known

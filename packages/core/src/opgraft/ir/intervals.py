@@ -69,6 +69,8 @@ def multiply(dtype: DType, a: Interval, b: Interval) -> Interval:
         if a[0] >= half:
             a = (a[0] - 2 * half, a[1] - 2 * half)
     low, high = fit(dtype, *product(a, b))
+    if dtype.is_index:
+        return low, high
     if a[0] == a[1] or b[0] == b[1]:
         factor = a[0] if a[0] == a[1] else b[0]
         return _on_multiples(dtype, low, high, factor)
@@ -80,9 +82,7 @@ def _on_multiples(dtype: DType, low: Any, high: Any, factor: Any) -> Interval:
 
     Wrapping keeps such multiples.
     """
-    if high == dtype.max and not dtype.is_index:
-        return low, high & -(factor & -factor)
-    return low, high
+    return low, (high & -(factor & -factor) if high == dtype.max else high)
 
 
 def square(dtype: DType, a: Interval) -> Interval:
@@ -112,6 +112,9 @@ def _times(x: Any, y: Any) -> Any:
 
 
 def floor_divide(dtype: DType, a: Interval, b: Interval) -> Interval:
+    by = b[0]
+    if by == b[1] and by > 0 and a[0] >= -LARGE and a[1] <= LARGE:  # the usual case
+        return a[0] // by, a[1] // by
     return _divide(dtype, a, b, _floor_by_positive)
 
 
@@ -170,6 +173,8 @@ def _floor(a: Any, b: Any) -> Any:
 
 
 def floor_modulo(dtype: DType, a: Interval, b: Interval) -> Interval:
+    if b[0] == b[1] and b[0] > 0:  # the usual case
+        return _modulo_positive(a, b)
     parts: list[Interval] = []
     if b[1] > 0:
         parts.append(_modulo_positive(a, (max(b[0], 1), b[1])))

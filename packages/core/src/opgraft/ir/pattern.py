@@ -366,10 +366,10 @@ class UPat:
     def __le__(self, other: Operand) -> UPat:
         """As UOp builds it: `not other < self`, and for floats `self < other | self.eq(other)`."""
         right = _operand(other)
-        exact = UPat(Ops.CMPLT, src=(right, self), predicate=_compares_exactly)
-        whole = UPat(Ops.XOR, src=[exact, UPat.const(True)])
-        halves = [UPat(Ops.CMPLT, src=(self, right)), UPat(Ops.CMPEQ, src=[self, right])]
-        real = UPat(Ops.OR, src=halves, predicate=_compares_floats)
+        above = UPat(Ops.CMPLT, src=(right, self), predicate=_compares_exactly)
+        below = UPat(Ops.CMPLT, src=(self, right), predicate=_compares_floats)
+        whole = UPat(Ops.XOR, src=[above, UPat.const(True)])
+        real = UPat(Ops.OR, src=[below, UPat(Ops.CMPEQ, src=[self, right])])
         return UPat.any(whole, real)
 
     def __ge__(self, other: Operand) -> UPat:
@@ -478,7 +478,7 @@ def _compares_exactly(node: UOp) -> bool:
 
 
 def _compares_floats(node: UOp) -> bool:
-    return node.src[0].src[0].dtype.is_float
+    return node.src[0].dtype.is_float
 
 
 def _match(todo: tuple[tuple[UPat, UOp], ...], bound: Captures) -> Iterator[Captures]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from opgraft.dtype import DType
+from opgraft.ir.expansions import ANY_ZERO
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 
@@ -31,5 +32,6 @@ def identity(op: Ops, dtype: DType) -> UOp:
 
 
 def combine(op: Ops, left: UOp, right: UOp) -> UOp:
-    """`left op right`, of the dtype of `left`."""
-    return UOp(op, left.dtype, (left, right))
+    """`left op right`, of the dtype of `left`. The sign of a zero maximum is free in a REDUCE."""
+    free = left.dtype.is_float and op in (Ops.MAX, Ops.MIN)
+    return UOp(op, left.dtype, (left, right), None, ANY_ZERO if free else None)

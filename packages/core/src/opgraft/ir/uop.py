@@ -364,7 +364,7 @@ class UOp(Node, metaclass=_Interning):
         In the order of a walk from the sources, the same in every process.
         """
         memo = self._memo
-        if memo is not None and "ranges" in memo:
+        if memo is not None and "ranges" in memo and self.op is not Ops.RANGE:
             return memo["ranges"]  # type: ignore[no-any-return]
         return ranges_of(self)
 

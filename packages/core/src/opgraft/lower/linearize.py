@@ -109,31 +109,34 @@ class _Linearizer:
         below: dict[UOp, tuple[_Statement, ...]] = {}
         ordered: list[_Statement] = []
         written = {_target(e) for e in effects}
-        readers: dict[UOp, list[_Statement]] = {}  # PARAM -> statements that read its old data
-        plain: dict[UOp, tuple[UOp, ...]] = {}  # node -> PARAMs read without AFTER below it
+        readers: dict[UOp, list[tuple[_Statement, UOp]]] = {}  # PARAM -> who LOADs its old data
+        plain: dict[UOp, tuple[UOp, ...]] = {}  # node -> LOADs without AFTER of what is written
         for n in self.nodes:
             needs = tuple(dict.fromkeys(s for source in n.src for s in below[source]))
             reads = tuple(dict.fromkeys(p for source in n.src for p in plain[source]))
             if n.op is Ops.LOAD and n.src[0] in written:
-                reads = tuple(dict.fromkeys((*reads, n.src[0])))
+                reads = tuple(dict.fromkeys((*reads, n)))
             if n.op is Ops.REDUCE or n in effects:
                 own = n.src[1:] if n.op in (Ops.REDUCE, Ops.END) else ()
                 made = _Statement(n, own, frozenset(n.ranges), list(needs))
                 self.statements[n] = made
                 ordered.append(made)
-                for buffer in reads:
-                    readers.setdefault(buffer, []).append(made)
+                for load in reads:
+                    readers.setdefault(load.src[0], []).append((made, load))
                 below[n], plain[n] = (made,), ()
             else:
                 below[n], plain[n] = needs, reads
         for statement in ordered:
             if not statement.is_reduce:
                 own = _target(statement.node)
-                statement.readers = [
+                found = [
                     r
-                    for r in readers.get(own, ())
-                    if r is not statement and (r.is_reduce or _target(r.node) is not own)
+                    for r, load in readers.get(own, ())
+                    if r is not statement
+                    and (r.is_reduce or _target(r.node) is not own)
+                    and _meet(load, _store(statement.node))
                 ]
+                statement.readers = list(dict.fromkeys(found))
         return _sorted(ordered)
 
     # ---- blocks
@@ -168,6 +171,11 @@ class _Linearizer:
         before = self._order_within(list(waiting))
         while waiting:
             ready = [s for s in waiting if not any(n in waiting for n in before[s])]
+            if not ready:
+                ready = self._entangled(waiting, before)
+                for statement in ready:
+                    if not waiting[statement]:
+                        self._fetch(block, statement)
             if not ready:
                 names = ", ".join(s.node.op.name for s in waiting)
                 raise LoweringError(f"statements wait for each other: {names}")
@@ -242,9 +250,46 @@ class _Linearizer:
             for other in here:
                 if other is statement or statement in closure[other]:
                     continue
-                if any(r is other or r in closure[other] for r in statement.readers):
+                # a reader that is carried out here itself is the one to come first
+                reads = (
+                    r is other or (r in closure[other] and r not in wanted)
+                    for r in statement.readers
+                )
+                if any(reads):
                     before[statement].append(other)
         return before
+
+    def _entangled(
+        self,
+        waiting: dict[_Statement, tuple[UOp, ...]],
+        before: dict[_Statement, list[_Statement]],
+    ) -> list[_Statement]:
+        """Statements that each overwrite what another reads, and wait for nothing else.
+
+        Where they share their next loop they read and overwrite the same elements in each
+        iteration (a kernel in place reads at the index it stores to): the block inside can order
+        them. Where no loop is left, their values can be computed before the first of them stores.
+        """
+        groups: dict[UOp | None, list[_Statement]] = {}
+        for statement, left in waiting.items():
+            loop = self._next_range(statement, left) if left else None
+            groups.setdefault(loop, []).append(statement)
+        for group in groups.values():
+            own = set(group)
+            if all(
+                n in own and n not in statement.needs
+                for statement in group
+                for n in before[statement]
+                if n in waiting
+            ):
+                return group
+        return []
+
+    def _fetch(self, block: _Block, statement: _Statement) -> None:
+        """Compute what an effect will store, and where, so that it reads nothing any more."""
+        if not statement.is_reduce:
+            for source in _store(statement.node).src[1:]:
+                self._value(block, source)
 
     def _next_range(self, statement: _Statement, left: tuple[UOp, ...]) -> UOp:
         """The loop that a statement opens next: in its own order, but the ranges of a SCAN last."""
@@ -407,6 +452,28 @@ def _target(effect: UOp) -> UOp:
     while buffer.op is Ops.AFTER:
         buffer = buffer.src[0]
     return buffer
+
+
+def _store(effect: UOp) -> UOp:
+    """The STORE of an END, through all its ENDs."""
+    while effect.op is Ops.END:
+        effect = effect.src[0]
+    return effect
+
+
+def _meet(load: UOp, store: UOp) -> bool:
+    """Whether the elements that a LOAD and a STORE of one buffer reach may be the same."""
+    if store.op is not Ops.STORE:
+        return True
+    (low, high), (first, last) = _reach(load, load.dtype), _reach(store, store.src[2].dtype)
+    return bool(low <= last and first <= high)
+
+
+def _reach(access: UOp, dtype: DType) -> tuple[float, float]:
+    """The least and greatest element of an access; a scalar index stands for `count` of them."""
+    index = access.src[1]
+    more = dtype.count - 1 if index.dtype.count == 1 else 0
+    return index.vmin, index.vmax + more
 
 
 def _stores_param(n: UOp) -> bool:

@@ -5,9 +5,12 @@ Each pass is a file of this folder whose docstring says what holds before and af
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opgraft import settings
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.matcher import PatternMatcher
+from opgraft.ir.ops import Ops
 from opgraft.ir.rewrite import graph_rewrite
 from opgraft.ir.spec import check
 from opgraft.ir.uop import UOp
@@ -16,6 +19,7 @@ from opgraft.lower.expand import expand
 from opgraft.lower.index import lower_index
 from opgraft.lower.linearize import linearize
 from opgraft.lower.nest import nest_effects
+from opgraft.lower.widen import widen_accumulators
 from opgraft.opt.heuristic import schedule
 from opgraft.rules.sets import symbolic_simple
 from opgraft.rules.simplify import simplify
@@ -31,7 +35,8 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
     watch = bool(settings.SPEC)
     if watch:
         check(sink, "kernel")
-    sink = nest_effects(sink)
+    given = sink
+    sink = widen_accumulators(nest_effects(sink))
     sink = simplify(sink, stage="index")
     sink = schedule(sink, target)
     sink = expand(sink, target, simplify)
@@ -43,7 +48,17 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
         sink = graph_rewrite(sink, extra, name="renderer's own")
     if watch:
         check(sink, "lowered", target)
-    program = linearize(sink, target.fma)
+    program = _with_all_params(linearize(sink, target.fma), given)
     if watch:
         check(program, "linear", target)
     return program
+
+
+def _with_all_params(program: LinearProgram, given: UOp) -> LinearProgram:
+    """The program with every PARAM of the kernel as it was given: callers hand over a buffer for
+    each, also for one whose reads were simplified away."""
+    by_slot = {n.arg[0]: n for n in given.toposort() if n.op is Ops.PARAM}
+    by_slot |= {p.arg[0]: p for p in program.params}
+    if len(by_slot) == len(program.params):
+        return program
+    return replace(program, params=tuple([by_slot[slot] for slot in sorted(by_slot)]))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from opgraft.dtype import dtypes
 from opgraft.errors import OpgraftError
+from opgraft.ir.argument import writable_as_text
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import combine
 from opgraft.ir.uop import UOp
@@ -90,6 +91,7 @@ def tree(op: Ops, parts: list[UOp]) -> UOp:
     return parts[0]
 
 
+@writable_as_text
 @dataclass(frozen=True)
 class Split(Action):
     """A range becomes two: an outer one, and an inner one of `factor` iterations of `kind`.
@@ -122,6 +124,7 @@ class Split(Action):
         return simplify(close_copies(sink, loop, copies))
 
 
+@writable_as_text
 @dataclass(frozen=True)
 class Unroll(Action):
     """All iterations of a short range as copies of the body."""
@@ -136,6 +139,7 @@ class Unroll(Action):
         return simplify(close_copies(sink, loop, copies))
 
 
+@writable_as_text
 @dataclass(frozen=True)
 class Fuse(Action):
     """Two neighbouring ranges of the same statements become one, of the product of extents."""
@@ -165,6 +169,7 @@ class Fuse(Action):
         return simplify(done[sink])
 
 
+@writable_as_text
 @dataclass(frozen=True)
 class Parallel(Action):
     """A range of every top-level effect goes outermost, its iterations to all cores."""
@@ -192,6 +197,7 @@ def mark_parallel(sink: UOp, loop: UOp) -> UOp:
     return replaced.with_src(tuple(effects))
 
 
+@writable_as_text
 @dataclass(frozen=True)
 class Innermost(Action):
     """A range goes innermost in the statements that close it."""

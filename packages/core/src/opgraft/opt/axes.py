@@ -82,6 +82,13 @@ class Kernel:
     def has_locals(self) -> bool:
         return any(n.op is Ops.LOCAL for n in self.nodes)
 
+    @cached_property
+    def has_prelude(self) -> bool:
+        """Whether a REDUCE or the filling of a LOCAL stands outside of all loops."""
+        fills = [e for n in self.nodes if n.op is Ops.AFTER for e in n.src[1:]]
+        loose = [n for n in (*self.reduces, *fills) if not n.ranges]
+        return bool(loose) and any(e.op is Ops.END for e in self.effects)
+
     def fills_locals(self, loop: UOp) -> bool:
         """Whether a LOCAL is filled anew in each iteration of `loop`."""
         return any(

@@ -258,6 +258,8 @@ def _fitting(size: int, most: int) -> int:
 def parallelize(sink: UOp, target: Target) -> UOp:
     """Spread the outermost output loop over the cores; a short one together with the next."""
     kernel = Kernel(sink)
+    if kernel.has_prelude:
+        return sink  # every core would have to do it first
     enough = 4 * target.cores
     while True:
         spine = [r for r in kernel.spine if r.arg[1] is AxisKind.LOOP]

@@ -15,11 +15,11 @@ from opgraft.plugins.discovery import EntryPoint, entry_points
 from opgraft.plugins.handshake import CORE
 from opgraft.plugins.plugin import Plugin
 from opgraft.plugins.roster import Filter, PluginStatus, Roster, fits
-from opgraft.rules.optimizer import Optimizer, OptimizerSpec, greedy
 
 if TYPE_CHECKING:
     from opgraft.ir.matcher import EqualitySet
     from opgraft.plugins.command import Command
+    from opgraft.rules.optimizer import Optimizer, OptimizerSpec
     from opgraft.runtime.compiler import CompilerPair
     from opgraft.runtime.device import DeviceSpec
 
@@ -128,6 +128,8 @@ class Registry:
     def optimizer(self, name: str) -> Optimizer:
         """The optimizer of this name; "auto": the one of highest priority that can be made,
         greedy where none has a priority above 0."""
+        from opgraft.rules.optimizer import greedy  # late: not on the way to a cached kernel
+
         with self._roster() as roster:
             claims = roster.optimizers
             if name == "auto":
@@ -155,6 +157,8 @@ class Registry:
             return tuple((c.item, c.plugin.owner) for c in roster.optimizers)
 
     def _make(self, claim: Claim[OptimizerSpec]) -> Optimizer | None:
+        from opgraft.rules.optimizer import Optimizer  # late, as above
+
         key = (claim.plugin.entry, claim.item.name)
         made = self._made.get(key)
         if made is None:

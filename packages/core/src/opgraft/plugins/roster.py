@@ -6,16 +6,16 @@ import difflib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from opgraft.errors import OpgraftError, PluginError
-from opgraft.ir.matcher import EqualitySet, PatternMatcher
 from opgraft.plugins.claims import Claims, clash
 from opgraft.plugins.command import Command
 from opgraft.plugins.discovery import normalized
 from opgraft.plugins.plugin import Plugin, State
 
 if TYPE_CHECKING:
+    from opgraft.ir.matcher import EqualitySet, PatternMatcher
     from opgraft.rules.optimizer import OptimizerSpec
     from opgraft.runtime.compiler import CompilerPair
     from opgraft.runtime.device import DeviceSpec
@@ -129,8 +129,7 @@ class Roster:
             joined: PatternMatcher | None = sets[0] if sets else None
             for one in sets[1:]:
                 joined = one if joined is None else joined + one
-            assert joined is None or isinstance(joined, EqualitySet)  # sums of them are, too
-            self._equalities[stage] = joined
+            self._equalities[stage] = cast("EqualitySet | None", joined)  # as sums of them are
         return self._equalities[stage]
 
     # ---- what is missing, and why

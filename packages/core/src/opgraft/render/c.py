@@ -10,15 +10,24 @@ as the bits of a float64), and the part begin .. end of the parallel range; 0 ..
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from opgraft.dtype import DType, dtypes
+from opgraft.ir.elementary import expansion, light_sine
+from opgraft.ir.half_floats import narrow, widen
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft.render.cstyle import CStyleRenderer
 from opgraft.render.gnu import GnuVectors
-from opgraft.render.writer import Writer
+from opgraft.render.intrinsics import (
+    F16C_TYPES,
+    INLINE,
+    float16_to_float32,
+    float32_to_float16,
+    fused_multiply_add,
+)
+from opgraft.render.writer import Writer, stand_in
 
 
 class CRenderer(GnuVectors):
@@ -68,6 +77,132 @@ class CRenderer(GnuVectors):
         if u.dtype.is_float:
             text = f"((union{{long long a;double b;}}){{{text}}}.b)"
         return w.declare(kind, f"({kind}){text}", "n")
+
+    # ---- what needs the compilers' own words
+
+    def by_function(self, w: Writer, u: UOp) -> str:
+        if u.op is not Ops.MULACC:
+            return super().by_function(w, u)
+        kind = self.vector_type(w, u.dtype)
+        lanes = self.part_lanes(u.dtype.bits, u.dtype.count)
+        call = self.functions[u.op, u.dtype.scalar]
+        name = f"fma_{kind}"
+        w.helper(name, fused_multiply_add(name, kind, kind.partition("x")[0], lanes, call))
+        return f"{name}({','.join(w.ref(s) for s in u.src)})"
+
+    def value(self, w: Writer, u: UOp) -> str:
+        if u.op is Ops.SIN and u.dtype.bits >= 32:
+            return f"{self._sine(w, u.dtype)}({w.ref(u.src[0])})"
+        return super().value(w, u)
+
+    def function_of(
+        self, w: Writer, head: str, name: str, dtype: DType, build: Callable[[UOp], UOp]
+    ) -> str:
+        """The text of a function whose value is a graph over one argument."""
+        inner = Writer(self, w.program)
+        inner.typedefs, inner.helpers = w.typedefs, w.helpers
+        argument = stand_in(name, dtype)
+        inner.bind(argument, name)
+        result = inner.graph(build(argument))
+        return "\n".join([head, *inner.lines, f" return {result};}}"])
+
+    def _sine(self, w: Writer, dtype: DType) -> str:
+        """A function that leaves the rare large arguments to another one, lane by lane."""
+        scalar = dtype.scalar
+        lanes = self.part_lanes(dtype.bits, dtype.count)
+        kind = self.vector_type(w, dtype) if dtype.count > 1 else self.scalar_type(scalar)
+        element = self.scalar_type(scalar)
+        far = f"sin_far_{element}"
+        if far not in w.helpers:
+            head = f"static __attribute__((noinline,cold)) {element} {far}({element} x){{"
+            body = self.function_of(w, head, "x", scalar, lambda x: expansion(Ops.SIN, x))
+            w.helper(far, body)
+        name = f"sin_{kind}"
+        if name in w.helpers:
+            return name
+        inner = Writer(self, w.program)
+        inner.typedefs, inner.helpers = w.typedefs, w.helpers
+        argument = stand_in("x", scalar.vec(lanes if dtype.count > 1 else 1))
+        inner.bind(argument, "x")
+        value, large = light_sine(argument)
+        result, mask = inner.graph(value), inner.graph(large)
+        lines = [f"{INLINE} {kind} {name}({kind} x){{", *inner.lines]
+        if dtype.count == 1:
+            lines.append(f" return {mask}?{far}(x):{result};}}")
+        else:
+            mask_kind = self.mask_type(w, scalar.bits, lanes)
+            test = self._any(w, "m", lanes * scalar.bits // 8)
+            lines += [
+                f" {kind} s={result};{mask_kind} m={mask};",
+                f" if(__builtin_expect({test},0))for(int l=0;l<{lanes};l++)"
+                f"if(m[l])s[l]={far}(x[l]);",
+                " return s;}",
+            ]
+        w.helper(name, "\n".join(lines))
+        return name
+
+    def _any(self, w: Writer, mask: str, size: int) -> str:
+        """Whether a mask of `size` bytes has a lane set."""
+        lanes = size // 8
+        if lanes <= 1:
+            return f"(({self.part_type(w, dtypes.int64, 1)}){mask})[0]!=0"
+        text = f"(({self.part_type(w, dtypes.int64, lanes)}){mask})"
+        while lanes > 2:
+            # fold the upper half onto the lower one
+            lanes //= 2
+            kind = self.part_type(w, dtypes.int64, lanes)
+            low, high = (",".join(str(s + i) for i in range(lanes)) for s in (0, lanes))
+            fold = f"any_{lanes}"
+            before = self.part_type(w, dtypes.int64, 2 * lanes)
+            w.helper(
+                fold,
+                f"{INLINE} {kind} {fold}({before} m){{return __builtin_shufflevector(m,m,{low})"
+                f"|__builtin_shufflevector(m,m,{high});}}",
+            )
+            text = f"{fold}({text})"
+        w.helper(
+            "any_of", f"{INLINE} int any_of(i64x2 m){{return (m[0]|m[1])!=0;}}"
+        )
+        return f"any_of({text})"
+
+    def half_cast(self, w: Writer, u: UOp) -> str | None:
+        """float16 by the processor's instruction where the compiler may use it."""
+        source, target, count = u.src[0].dtype.scalar, u.dtype.scalar, u.dtype.count
+        widens = source is dtypes.float16 and target is dtypes.float32
+        if not widens and not (source is dtypes.float32 and target is dtypes.float16):
+            return super().half_cast(w, u)
+        lanes = 1 if count == 1 else min(self.part_lanes(32, count), self.part_lanes(16, count))
+        name = self._half_function(w, widens, lanes)
+        text = w.ref(u.src[0])
+        if count == 1:
+            return f"{name}({text})"
+        if self.part_lanes(32, count) == self.part_lanes(16, count):
+            return f"{name}({text})"
+        result = self.part_type(w, target, lanes)
+        pieces = self.split(w, text, source, count, lanes)
+        made = [w.declare(result, f"{name}({piece})") for piece in pieces]
+        return self.join(w, made, target, lanes, count)
+
+    def _half_function(self, w: Writer, widens: bool, lanes: int) -> str:
+        """A helper that converts so many lanes; its name."""
+        scalars = (dtypes.uint16, dtypes.float32) if widens else (dtypes.float32, dtypes.uint16)
+        kinds = [
+            self.part_type(w, s, lanes) if lanes > 1 else self.scalar_type(s) for s in scalars
+        ]
+        name = f"float16_{'to' if widens else 'from'}_{lanes}"
+        if name in w.helpers:
+            return name
+        for key, text in F16C_TYPES.items():
+            w.typedef(key, text)
+        letter = "h" if widens else "x"
+        convert = widen if widens else narrow
+        head = f"{INLINE} {kinds[1]} {name}({kinds[0]} {letter}){{"
+        body = self.function_of(
+            w, head, letter, scalars[0].vec(lanes), lambda x: convert(x, dtypes.float16)
+        )
+        form = float16_to_float32 if widens else float32_to_float16
+        w.helper(name, form(name, lanes, body))
+        return name
 
     def parallel_bounds(self, w: Writer, u: UOp) -> tuple[str, str]:
         kind = self.scalar_type(u.dtype)

@@ -1,6 +1,6 @@
 """The C family: one table-driven renderer that each dialect completes.
 
-`CStyleRenderer` holds what C, OpenCL C, CUDA, HIP and Metal have in common: scalar types,
+`CStyleRenderer` holds what C and the kernel languages made of it have in common: scalar types,
 literals, operators, loops, loads and stores with gates, locals. A dialect subclasses it, fills
 the tables, writes the kernel's head, and says how its vectors are written.
 """
@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Final
 
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import LoweringError
-from opgraft.ir.expansions import PROVEN, expand
+from opgraft.ir.evaluate import value_to_bits
+from opgraft.ir.expansions import PROVEN, expand, lanes_of
+from opgraft.ir.half_floats import narrow, widen
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.ops import GroupOp, Ops, Space
 from opgraft.ir.uop import UOp
@@ -79,7 +81,7 @@ class CStyleRenderer(Renderer):
     """Calls for SQRT, TRUNC, MULACC by dtype."""
     bitcast_form: ClassVar[str] = "(union{{{source} a;{target} b;}}){{{value}}}.b"
     vector_literal: ClassVar[str] = "({type}){{{lanes}}}"
-    """How a vector is made of its lanes. C: braces; OpenCL: ({type})({lanes}); Metal and C++:
+    """How a vector is made of its lanes. C: braces; others: ({type})({lanes}); those made of C++:
     {type}({lanes}). A form of one language is something else, silently, in another."""
     signed_wraps: ClassVar[bool] = False
     """Whether signed overflow wraps. If not, it is computed in the unsigned type."""
@@ -89,12 +91,20 @@ class CStyleRenderer(Renderer):
     # ---- a kernel
 
     def render(self, program: LinearProgram) -> str:
+        before, kernel = self.sections(program)
+        return "\n".join([*before, kernel])
+
+    def sections(self, program: LinearProgram) -> tuple[list[str], str]:
+        """The types and helpers that the kernel needs, in order, and the kernel.
+
+        Kernels with their sections joined (each type and helper once) make one source.
+        """
         writer = Writer(self, program)
         self.plan(writer, program.instructions)
         head = self.begin(writer)
         writer.instructions(program.instructions)
-        parts = [*writer.typedefs.values(), *writer.helpers.values(), head, *writer.lines, "}"]
-        return "\n".join(parts) + "\n"
+        kernel = "\n".join([head, *writer.lines, "}\n"])
+        return [*writer.typedefs.values(), *writer.helpers.values()], kernel
 
     def plan(self, w: Writer, instructions: tuple[UOp, ...]) -> None:
         """Dialect: a look at the whole program before it is written."""
@@ -123,6 +133,25 @@ class CStyleRenderer(Renderer):
         space = self.spaces[u.arg[2]]
         w.line(f"{space}{self.memory_type(w, u.dtype)} {name}[{size}];")
         w.bind(u, name)
+
+    def declare_register(self, w: Writer, u: UOp, name: str) -> str:
+        """A register, or one variable for each of its elements; the name to bind."""
+        size = u.arg[1]
+        names = [name] if size == 1 else [f"{name}_{k}" for k in range(size)]
+        w.line(f"{self.value_type(w, u)} {','.join(names)};")
+        return name
+
+    def register_name(self, w: Writer, u: UOp, name: str) -> str:
+        """How a register is read."""
+        return name
+
+    def store_register(self, w: Writer, u: UOp, name: str, value: UOp) -> None:
+        """The statement that writes a register."""
+        w.line(f"{name}={w.ref(value)};")
+
+    def declare_value(self, w: Writer, u: UOp, text: str) -> str:
+        """A variable for a value; how it is read."""
+        return w.declare(self.value_type(w, u), text)
 
     # ---- types and literals
 
@@ -169,8 +198,8 @@ class CStyleRenderer(Renderer):
 
     def float_literal(self, dtype: DType, value: float) -> str:
         """A float constant; infinities and nan by the dialect's words for them."""
-        if dtype.bits == 16:
-            raise LoweringError(f"{type(self).__name__} computes in no {dtype}: decompose it")
+        if self._held_as_bits(dtype):
+            return str(value_to_bits(value, dtype))
         if math.isnan(value):
             return self.nan[dtype]
         if math.isinf(value):
@@ -241,7 +270,7 @@ class CStyleRenderer(Renderer):
             a, b = w.atom(u.src[0]), w.atom(u.src[1])
             return f"({a}{'>' if op is Ops.MAX else '<'}{b}?{a}:{b})"
         a, b = w.ref(u.src[0]), w.ref(u.src[1])
-        if op is Ops.MUL and u.src[1].op is Ops.CONST and u.src[1].arg == -1:
+        if op is Ops.MUL and is_minus_one(u.src[1]):
             return self.wrapped(dtype, f"-{a}", a, "-")
         text = f"{a}{OPERATORS[op]}{b}"
         if op in _OVERFLOWS:
@@ -265,7 +294,25 @@ class CStyleRenderer(Renderer):
             expansion = expand(u)
             assert expansion is not None
             return self.expanded(w, u, expansion)
+        if (half := self.half_cast(w, u)) is not None:
+            return half
         return f"(({self.scalar_type(target)}){w.ref(u.src[0])})"
+
+    def half_cast(self, w: Writer, u: UOp) -> str | None:
+        """Between float32 and a 16-bit float that the dialect holds as bits; None for others."""
+        source, target = u.src[0].dtype, u.dtype
+        if self._held_as_bits(source):
+            if target.scalar is not dtypes.float32:
+                raise LoweringError(f"{source} is converted to float32 only: decompose {target}")
+            return self.expanded(w, u, widen(u.src[0].bitcast(lanes_of(dtypes.uint16, u)), source))
+        if self._held_as_bits(target):
+            if source.scalar is not dtypes.float32:
+                raise LoweringError(f"{target} is made from float32 only: decompose {source}")
+            return self.expanded(w, u, narrow(u.src[0], target))
+        return None
+
+    def _held_as_bits(self, dtype: DType) -> bool:
+        return dtype.is_float and dtype.bits == 16 and self.types[dtype.scalar].startswith("uns")
 
     def bitcast(self, w: Writer, u: UOp) -> str:
         """The bits of a scalar read as another type."""
@@ -299,17 +346,13 @@ class CStyleRenderer(Renderer):
         buffer, index, value = u.src[:3]
         register = w.register(buffer, index)
         if register is not None:
-            w.line(f"{register}={self.stored_value(w, buffer, value)};")
+            self.store_register(w, buffer, register, value)
             return
         if value.dtype.count > 1 and buffer.dtype.count == 1:
             self.vector_store(w, u)
             return
         text = f"{w.ref(buffer)}[{w.ref(index)}]={w.ref(value)};"
         w.line(text if len(u.src) == 3 else f"if({w.ref(u.src[3])}){text}")
-
-    def stored_value(self, w: Writer, register: UOp, value: UOp) -> str:
-        """Dialect: a value as a register holds it."""
-        return w.ref(value)
 
     def from_memory(self, dtype: DType, text: str) -> str:
         """An element read from memory, as values are computed."""
@@ -332,3 +375,9 @@ def at_most(u: UOp) -> tuple[UOp, UOp] | None:
     if less.op is Ops.CMPLT and equal.op is Ops.CMPEQ and less.src == equal.src:
         return less.src[0], less.src[1]
     return None
+
+
+def is_minus_one(u: UOp) -> bool:
+    """Whether a product with this constant is a negation; of unsigned integers the greatest."""
+    value = u.const_value
+    return value is not None and (value == -1 or (u.dtype.kind == "uint" and value == u.dtype.max))

@@ -112,9 +112,9 @@ class Writer:
     def atom(self, u: UOp) -> str:
         """As `ref`, but cheap and safe to write twice: a name or a literal."""
         text = self.ref(u)
-        if u.op is Ops.CONST or text.isidentifier():
+        if u.op is Ops.CONST or is_name(text):
             return text
-        return self.bind(u, self.declare(self.style.value_type(self, u), text))
+        return self.bind(u, self.style.declare_value(self, u, text))
 
     def graph(self, root: UOp) -> str:
         """The value of a graph whose leaves are bound or constant; computed here."""
@@ -137,10 +137,10 @@ class Writer:
     def define(self, u: UOp, inline: bool) -> None:
         """Binds `u`: to its expression where `inline` and short, else to a new variable."""
         text = self.style.value(self, u)
-        if text.isidentifier() or (inline and u.op in _INLINE and len(text) <= INLINE_LENGTH):
+        if inline and u.op in _INLINE and len(text) <= INLINE_LENGTH:
             self.bind(u, text)
             return
-        self.bind(u, self.declare(self.style.value_type(self, u), text))
+        self.bind(u, self.style.declare_value(self, u, text))
 
     # ---- instructions
 
@@ -182,25 +182,25 @@ class Writer:
         if space is not Space.REGISTER:
             self.style.declare_local(self, u, self.name("m"), size)
             return
-        name = self.name("r")
-        type_name = self.style.value_type(self, u)
-        if size == 1:
-            self.line(f"{type_name} {name};")
-        else:
-            # one variable each: indices of registers are constants
-            self.line(f"{type_name} {','.join(f'{name}_{k}' for k in range(size))};")
-        self.bind(u, name)
+        self.bind(u, self.style.declare_register(self, u, self.name("r")))
 
     def register(self, buffer: UOp, index: UOp) -> str | None:
         """The variable of a register, None for a buffer in memory."""
         if buffer.op is not Ops.LOCAL or buffer.arg[2] is not Space.REGISTER:
             return None
         name = self.ref(buffer)
-        if buffer.arg[1] == 1:
-            return name
-        if index.op is not Ops.CONST:
-            raise LoweringError(f"{self.program.name}: a register is indexed by a constant only")
-        return f"{name}_{index.arg}"
+        if buffer.arg[1] > 1:
+            if index.op is not Ops.CONST:
+                raise LoweringError(
+                    f"{self.program.name}: a register is indexed by a constant only"
+                )
+            name = f"{name}_{index.arg}"
+        return self.style.register_name(self, buffer, name)
+
+
+def is_name(text: str) -> bool:
+    """Whether a text is one variable (in each part, marked by `@`)."""
+    return text.replace("@", "").isidentifier()
 
 
 def _used_once(instructions: tuple[UOp, ...]) -> set[UOp]:
@@ -235,3 +235,8 @@ def vector_name(dtype: DType) -> str:
     """A short name such as f32x16, i64x4, u8x64."""
     letter = {"float": "f", "int": "i", "uint": "u", "bool": "b", "index": "n"}[dtype.kind]
     return f"{letter}{dtype.bits}x{dtype.count}"
+
+
+def stand_in(name: str, dtype: DType) -> UOp:
+    """A node for a value that is known by name only, to build graphs over it."""
+    return UOp(Ops.VAR, dtype, (), (name, dtype.min, dtype.max))

@@ -107,8 +107,6 @@ def merge_clause(x: UOp, a: UOp, b: UOp) -> UOp | None:
         if found is clause:
             return a
         if found is not None:
-            if a is clause:
-                return b
             return _replaced(x.op, a, clause, b)
     return None
 

@@ -61,9 +61,13 @@ SIMPLE: Final = EqualitySet(
             lambda x, c: x if c.dtype is x.dtype else None,
             "cast_to_itself",
         ),
-        # bitcast(bitcast(x)) = bitcast(x)
+        # bitcast(bitcast(x)) = bitcast(x); not through a float, which may be nan: there is one nan
         (
-            UPat(Ops.BITCAST, src=(UPat(Ops.BITCAST, src=(UPat.var("x"),)),), name="c"),
+            UPat(
+                Ops.BITCAST,
+                src=(UPat(Ops.BITCAST, integers | bools, src=(UPat.var("x"),)),),
+                name="c",
+            ),
             lambda x, c: x.bitcast(c.dtype),
             "bitcast_twice",
         ),

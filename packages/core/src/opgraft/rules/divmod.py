@@ -127,10 +127,9 @@ def _multiples(a: UOp, b: UOp) -> tuple[Sum, Sum] | None:
     """(quotient, rest) with a = quotient * b + rest, for an index b that is not constant."""
     if b.is_const or not (b.vmin > 0 or b.vmax < 0):
         return None
-    divisor = factors_of(b)
-    if divisor is None or not divisor[0]:
+    by, factors = factors_of(b)
+    if not by:
         return None
-    by, factors = divisor
     whole = rest = Sum(0, {})
     found = sum_of(a)
     for atom, k in found.terms.items():
@@ -146,10 +145,7 @@ def _multiples(a: UOp, b: UOp) -> tuple[Sum, Sum] | None:
 
 def _without(product: UOp, factors: list[UOp]) -> UOp | None:
     """The product with these factors taken out; None: they are not all there."""
-    parts = factors_of(product)
-    if parts is None:
-        return None
-    constant, left = parts
+    constant, left = factors_of(product)
     for factor in factors:
         if factor not in left:
             return None

@@ -14,7 +14,7 @@ from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.pattern import UPat, bools, index, integers, ints
 from opgraft.ir.uop import UOp
 from opgraft.rules.quotients import recombine
-from opgraft.rules.sums import CAP, Sum, build, place, size, sum_of
+from opgraft.rules.sums import CAP, Sum, build, is_normal, place, size, sum_of
 
 _x: Final = UPat.var("x", integers)
 
@@ -38,19 +38,30 @@ def single_value(x: UOp) -> UOp | None:
 
 
 def normal_sum(x: UOp) -> UOp | None:
+    if is_normal(x):
+        return None
+    if x.op is Ops.MUL:
+        a, b = x.src
+        if not (b.is_const and (a.op is Ops.ADD or a.op is Ops.MUL or a.is_const)):
+            return x.with_src((b, a)) if a.is_const and not b.is_const else None
     found = sum_of(x)
     made = build(x.dtype, recombine(x.dtype, found))
     return None if made is x else made
 
 
+_DIVISIONS: Final = (Ops.IDIV, Ops.MOD)
+
+
 def gather_terms(x: UOp, a: UOp, b: UOp) -> UOp | None:
-    found = sum_of(x)
-    if x in found.terms:
-        return None
-    joined = recombine(x.dtype, found)
-    if size(joined) >= size(sum_of(a)) + size(sum_of(b)):
-        return None
-    return build(x.dtype, joined)
+    left, right = sum_of(a), sum_of(b)
+    if not (left.constant and right.constant) and not any(map(left.terms.get, right.terms)):
+        # nothing to join but the parts of one division
+        if not any(atom.op in _DIVISIONS for atom in left.terms):
+            return None
+        if not any(atom.op in _DIVISIONS for atom in right.terms):
+            return None
+    joined = recombine(x.dtype, sum_of(x))
+    return build(x.dtype, joined) if size(joined) < size(left) + size(right) else None
 
 
 def constant_outward(x: UOp, c: UOp, y: UOp) -> UOp | None:
@@ -82,8 +93,8 @@ def distribute(x: UOp, a: UOp, b: UOp) -> UOp | None:
 _FACTORS: Final = 8
 
 
-def factors_of(x: UOp) -> tuple[int, list[UOp]] | None:
-    """The constant and the other factors of a product; None: there are too many."""
+def factors_of(x: UOp) -> tuple[int, list[UOp]]:
+    """The constant and the other factors of a product; of a product of too many, itself."""
     constant, found, stack = 1, [], [x]
     while stack:
         n = stack.pop()
@@ -95,15 +106,12 @@ def factors_of(x: UOp) -> tuple[int, list[UOp]] | None:
         else:
             found.append(n)
         if len(found) + len(stack) > _FACTORS:
-            return None
+            return 1, [x]
     return constant, found
 
 
 def normal_product(x: UOp) -> UOp | None:
-    parts = factors_of(x)
-    if parts is None:
-        return None
-    constant, factors = parts
+    constant, factors = factors_of(x)
     if len(factors) < 2:
         return None
     factors.sort(key=place)
@@ -150,10 +158,14 @@ def _chained(op: Ops) -> list[RuleSpec]:
     ]
 
 
+# Operations that can leave one value of operands with many; of others the bounds are not asked.
+_NARROWING: Final = (Ops.IDIV, Ops.MOD, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.SHR, Ops.CAST)
+
 FORMS: Final = EqualitySet(
     [
         # x = c where the bounds of x leave one value
-        (UPat(GroupOp.ALU, integers | bools, name="x"), single_value),
+        (UPat(GroupOp.ALU - GroupOp.COMPARISON, index, name="x"), single_value),
+        (UPat(_NARROWING, ints | bools, name="x"), single_value, "single_value_narrowed"),
         # a sum = its normal form: like terms joined, outer loops first, the constant last
         (UPat((Ops.ADD, Ops.MUL), index, src=(UPat(), UPat.var()), name="x"), normal_sum),
         # k*x + m*x = (k+m)*x, x%n + n*(x//n) = x, c + d folded: what leaves fewer operands

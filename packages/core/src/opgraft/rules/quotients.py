@@ -3,13 +3,12 @@
 `divide` and `modulo` take a sum that equals its node as a number (`exact_sum`) and hand back a
 sum that does too. What is left to divide is always brought to the same form: coefficients
 reduced toward zero, and the constant chosen so that the least value lies in 0 .. divisor-1.
-So x // n and x % n of one x leave the same rest, which `recombine` can then find; and no rest
-is negative, which would cost a fix-up on machines whose division truncates.
+So x // n and x % n of one x leave the same rest, which `recombine` can then find; and few rests
+are negative, which would cost a fix-up on machines whose division truncates.
 """
 
 from __future__ import annotations
 
-import math
 from math import gcd
 from typing import Final
 
@@ -20,6 +19,7 @@ from opgraft.rules.sums import Sum, build, exact_sum, fits, interval
 
 # Steps that one division may take; each makes the divisor or the sum smaller.
 _STEPS: Final = 64
+_FAR: Final = -(1 << 24)
 
 
 def _atom(x: UOp) -> Sum:
@@ -41,9 +41,13 @@ def _plus(a: Sum, b: Sum, by: int = 1) -> Sum:
 
 
 def _shifted(a: Sum, by: int) -> tuple[Sum, int]:
-    """(rest, k) with a = rest + by * k and the least value of rest in 0 .. by-1."""
+    """(rest, k) with a = rest + by * k and the least value of rest in 0 .. by-1.
+
+    Where the least value is far below 0 the constant is in 0 .. by-1 instead: a large one
+    would take wider integers than the values themselves.
+    """
     low = interval(a)[0]
-    turns = a.constant // by if math.isinf(low) else int(low) // by
+    turns = int(low) // by if low > _FAR else a.constant // by
     return Sum(a.constant - by * turns, a.terms), turns
 
 
@@ -256,9 +260,6 @@ def recombine(dtype: DType, a: Sum) -> Sum:
     k*(x % c) + k*c*((x // c) % m) = k*(x % (c*m))
     k*x - k*n*(x // n) = k*(x % n)
     """
-    terms = a.terms
-    if not any(atom.op is Ops.IDIV or atom.op is Ops.MOD for atom in terms):
-        return a
     for _ in range(_STEPS):
         joined = _join(dtype, a)
         if joined is None:
@@ -268,36 +269,53 @@ def recombine(dtype: DType, a: Sum) -> Sum:
 
 
 def _join(dtype: DType, a: Sum) -> Sum | None:
-    terms = a.terms
-    for atom, k in terms.items():
-        if atom.op is Ops.MOD:
+    parts: list[tuple[UOp, int, int]] = []
+    for atom, k in a.terms.items():
+        if atom.op is Ops.MOD or atom.op is Ops.IDIV:
             n = atom.src[1].const_value
-            if n is None or n <= 0:
-                continue
-            x = atom.src[0]
-            for other, j in terms.items():
-                if j != k * n or other.op not in (Ops.IDIV, Ops.MOD) or other is atom:
-                    continue
-                rest = {b: i for b, i in terms.items() if b is not atom and b is not other}
-                if _divided(x, other, n):
-                    return _plus(Sum(a.constant, rest), exact_sum(x), k)
-                m = other.src[1].const_value
-                if other.op is not Ops.MOD or m is None or m <= 0 or n * m > dtype.max:
-                    continue
-                if _divided(x, other.src[0], n):
-                    joined = x % x.const_like(n * m)
-                    return _plus(Sum(a.constant, rest), _atom(joined), k)
-        elif atom.op is Ops.IDIV:
-            n = atom.src[1].const_value
-            if n is None or n <= 0 or k % n:
-                continue
-            below = exact_sum(atom.src[0])
-            by = -k // n
-            if below.terms and all(terms.get(b) == by * j for b, j in below.terms.items()):
-                rest = {b: j for b, j in terms.items() if b is not atom and b not in below.terms}
-                constant = a.constant - by * below.constant
-                return _plus(Sum(constant, rest), _atom(atom.src[0] % atom.src[1]), by)
+            if n is not None and n > 0:
+                parts.append((atom, k, n))
+    if len(a.terms) < 2:
+        return None
+    for atom, k, n in parts:
+        joined = (
+            _joined_modulo(dtype, a, atom, k, n, parts)
+            if atom.op is Ops.MOD
+            else _joined_difference(a, atom, k, n)
+        )
+        if joined is not None:
+            return joined
     return None
+
+
+def _joined_modulo(
+    dtype: DType, a: Sum, atom: UOp, k: int, n: int, parts: list[tuple[UOp, int, int]]
+) -> Sum | None:
+    """k*(x % n) with the part that completes it, if there is one."""
+    x = atom.src[0]
+    for other, j, m in parts:
+        if j != k * n or other is atom:
+            continue
+        rest = {b: i for b, i in a.terms.items() if b is not atom and b is not other}
+        if _divided(x, other, n):
+            return _plus(Sum(a.constant, rest), exact_sum(x), k)
+        if other.op is Ops.MOD and n * m <= dtype.max and _divided(x, other.src[0], n):
+            joined = x % x.const_like(n * m)
+            return _plus(Sum(a.constant, rest), _atom(joined), k)
+    return None
+
+
+def _joined_difference(a: Sum, atom: UOp, k: int, n: int) -> Sum | None:
+    """k*(x // n) with -k/n*x, if all of that is there."""
+    if k % n:
+        return None
+    by = -k // n
+    below = exact_sum(atom.src[0])
+    if not below.terms or any(a.terms.get(b) != by * j for b, j in below.terms.items()):
+        return None
+    rest = {b: j for b, j in a.terms.items() if b is not atom and b not in below.terms}
+    constant = a.constant - by * below.constant
+    return _plus(Sum(constant, rest), _atom(atom.src[0] % atom.src[1]), by)
 
 
 def _divided(x: UOp, y: UOp, n: int) -> bool:

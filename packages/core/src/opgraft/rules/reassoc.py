@@ -45,6 +45,12 @@ def constant_quotient(x: UOp, c: UOp, d: UOp) -> UOp | None:
     return None if quotient is None else x * quotient
 
 
+def like_terms(x: UOp, c: UOp, d: UOp | None = None) -> UOp | None:
+    total = c.const_value + (1.0 if d is None else d.const_value)
+    # x*c + x*-c is left: it is 0 but for nan and infinities, which is a matter of `unsafe`
+    return x * total if math.isfinite(total) and total != 0.0 else None
+
+
 def outward(x: UOp, y: UOp, c: UOp, s: UOp) -> UOp | None:
     return None if y.is_const else x.alu(s.op, y).alu(s.op, c)
 
@@ -62,10 +68,9 @@ RULES: Final = EqualitySet(
         # x*c + x*d = x*(c + d), x*c + x = x*(c + 1), x + x = x*2
         (
             _x * _c + UPat.var("x") * _d,
-            lambda x, c, d: x * (c.const_value + d.const_value),
-            "like_terms",
+            like_terms,
         ),
-        (_x * _c + UPat.var("x"), lambda x, c: x * (c.const_value + 1.0), "like_term_and_itself"),
+        (_x * _c + UPat.var("x"), like_terms, "like_term_and_itself"),
         (_x + UPat.var("x"), lambda x: x * 2.0, "twice"),
         # x*y + x*z = x*(y + z). Gives up: inf - inf where each product is finite, and back
         (_x * _y + UPat.var("x") * _z, lambda x, y, z: x * (y + z), "factor"),

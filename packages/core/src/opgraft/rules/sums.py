@@ -18,7 +18,7 @@ from opgraft.dtype import DType, wrap
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.uop import UOp, toposort
 
-CAP: Final = 24
+CAP: Final = 12
 
 Terms: TypeAlias = dict[UOp, int]
 Interval: TypeAlias = tuple[Any, Any]
@@ -58,7 +58,12 @@ def depth(x: UOp) -> tuple[int, int, int, str]:
 
 
 def place(x: UOp) -> tuple[tuple[int, int, int, str], int]:
-    """The key that orders operands: by loop depth, then by structure. Same in every process."""
+    """The key that orders operands: by loop depth, then by structure. Same in every process.
+
+    The depth is that of indices alone: other values are not hoisted term by term.
+    """
+    if not x.dtype.is_index:
+        return _OUTSIDE, x.order
     memo = x._memo
     found = None if memo is None else memo.get("place")
     if found is None:
@@ -76,13 +81,17 @@ def sum_of(x: UOp) -> Sum:
     found = _known(x)
     if found is not None:
         return found
-    for below in toposort((x,), _unread):
-        if below.op in _INNER and _known(below) is None:
-            # None would mean "not read yet", and a node that held itself would never be freed
-            below.remember("sum", _read(below) or ())
-    found = _known(x)
-    assert found is not None
-    return found
+    if _unread(x.src[0]) or _unread(x.src[1]):
+        for below in toposort(x.src, _unread):
+            if _unread(below):
+                _keep(below, _read(below))
+    return _keep(x, _read(x))
+
+
+def _keep(x: UOp, found: Sum | None) -> Sum:
+    # None would mean "not read yet", and a node that held itself would never be freed
+    x.remember("sum", found or ())
+    return found or Sum(0, {x: 1})
 
 
 _INNER: Final = frozenset({Ops.ADD, Ops.MUL})
@@ -101,10 +110,11 @@ def _known(x: UOp) -> Sum | None:
 
 
 def _leaf(x: UOp) -> Sum:
-    value = x.const_value
-    if value is not None:
-        return Sum(centered(x.dtype, value), {})
-    if x.op in _SINGLE and x.vmin == x.vmax:
+    op = x.op
+    if op is Ops.CONST or op is Ops.BROADCAST:
+        value = x.const_value
+        return Sum(0, {x: 1}) if value is None else Sum(centered(x.dtype, value), {})
+    if op in _SINGLE and x.vmin == x.vmax:
         return Sum(centered(x.dtype, int(x.vmin)), {})
     return Sum(0, {x: 1})
 
@@ -206,16 +216,33 @@ def build(dtype: DType, a: Sum) -> UOp:
     Index sums have outer loops' terms first, so that loops can hoist the front part. Others
     keep the order in which they were written: there the parts are data, shared as they stand.
     """
-    terms = a.terms
-    atoms = sorted(terms, key=place) if dtype.is_index and len(terms) > 1 else list(terms)
+    terms, constant = a.terms, a.constant
+    if not terms:
+        return UOp.const(dtype, constant)
+    ordered = dtype.is_index
+    atoms = sorted(terms, key=place) if ordered and len(terms) > 1 else terms
     made: UOp | None = None
     for atom in atoms:
         k = terms[atom]
         part = atom if k == 1 else atom * UOp.const(dtype, k)
-        made = part if made is None else made + part
-    if made is None:
-        return UOp.const(dtype, a.constant)
-    return made + UOp.const(dtype, a.constant) if a.constant else made
+        if made is None:
+            made = part
+        else:
+            made = made + part
+            if ordered:
+                made.remember("normal", True)
+    assert made is not None
+    if constant:
+        made = made + UOp.const(dtype, constant)
+    if ordered and made.op is Ops.ADD and len(terms) <= CAP:
+        made.remember("normal", True)
+        made.remember("sum", a)
+    return made
+
+
+def is_normal(x: UOp) -> bool:
+    """Whether `build` made this sum of indices, or a front part of one: it reads the same."""
+    return x._memo is not None and "normal" in x._memo
 
 
 def size(a: Sum) -> int:

@@ -5,7 +5,12 @@ from opgraft.runtime.buffer import Buffer
 from opgraft.runtime.cache import CompileCache, Entry, compile_cache
 from opgraft.runtime.compiler import Compiler, CompilerPair, CompilerSet, Selected
 from opgraft.runtime.device import Device, DeviceSpec, Probe
-from opgraft.runtime.kernels import KernelTable, compile_kernel
+from opgraft.runtime.kernels import (
+    KernelTable,
+    compile_kernel,
+    compile_kernels,
+    lower_and_render,
+)
 from opgraft.runtime.program import (
     Executable,
     InputPlace,
@@ -14,6 +19,8 @@ from opgraft.runtime.program import (
     Step,
     check_inputs,
     input_places,
+    is_watched,
+    show_launch,
 )
 
 __all__ = [
@@ -38,5 +45,9 @@ __all__ = [
     "check_inputs",
     "compile_cache",
     "compile_kernel",
+    "compile_kernels",
     "input_places",
+    "is_watched",
+    "lower_and_render",
+    "show_launch",
 ]

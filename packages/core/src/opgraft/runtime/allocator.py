@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any
 
+from opgraft.runtime.forking import renewed_in_children
+
 
 class Usage:
     """Bytes and buffers in use on one device.
@@ -16,11 +18,16 @@ class Usage:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.renew_locks()
+        renewed_in_children(self)
         self._bytes = 0
         self._live = 0
         self._peak = 0
         self._released: deque[int] = deque()
+
+    def renew_locks(self) -> None:
+        """See runtime/forking.py."""
+        self._lock = threading.Lock()
 
     def allocated(self, nbytes: int) -> None:
         """Count a new buffer."""

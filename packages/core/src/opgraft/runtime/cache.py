@@ -9,6 +9,7 @@ its mark is removed and made anew. There are no locks.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import sys
@@ -17,23 +18,25 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft import settings
+from opgraft.runtime.forking import renewed_in_children
 
 _MAGIC: Final = b"opgraft1"
 _MARK: Final = 32 + 8 + len(_MAGIC)
 _SUFFIX: Final = ".entry"
 _TEMPORARY: Final = ".tmp"
+_USES: Final = "uses.txt"
+_LINES: Final = 1000
+"""Lines of the list of uses from which it is added up to one."""
 _STALE: Final = 3600.0
 """Seconds after which a temporary file must be a dead writer's."""
 _FRESH: Final = 600.0
 """Seconds for which a use is not noted again in the file's time."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """What the cache holds under a key."""
 
     data: bytes
@@ -41,8 +44,7 @@ class Entry:
     """The file, whose first bytes are `data`; empty where it could not be kept."""
 
 
-@dataclass(frozen=True)
-class Statistics:
+class Statistics(NamedTuple):
     """What this process did with the cache."""
 
     hits: int = 0
@@ -53,14 +55,16 @@ class Statistics:
     bytes_written: int = 0
 
 
-@dataclass(frozen=True)
-class Contents:
+class Contents(NamedTuple):
     """What the folder holds."""
 
     folder: str
     entries: int
     bytes: int
     limit: int
+    hits: int
+    """Of all processes that have ended, since the folder was last cleared."""
+    misses: int
 
 
 class CompileCache:
@@ -72,11 +76,17 @@ class CompileCache:
     def __init__(self, folder: str | os.PathLike[str] | None, limit: int = 2 << 30) -> None:
         self.folder = None if folder is None else os.fspath(folder)
         self.limit = limit
-        self._lock = threading.Lock()
         self._statistics = Statistics()
+        self.renew_locks()
+        renewed_in_children(self)
         self._serial = 0
         self._held: int | None = None  # bytes in the folder, by estimate; None: not looked yet
         self._writable = folder is not None
+
+    def renew_locks(self) -> None:
+        """See runtime/forking.py. A child counts its own uses."""
+        self._lock = threading.Lock()
+        self._statistics = Statistics()
 
     # ---- use
 
@@ -146,7 +156,8 @@ class CompileCache:
     def contents(self) -> Contents:
         """What the folder holds now."""
         sizes = [size for _, size, _ in self._files() if size >= 0]
-        return Contents(self.folder or "", len(sizes), sum(sizes), self.limit)
+        hits, misses, _ = self._uses()
+        return Contents(self.folder or "", len(sizes), sum(sizes), self.limit, hits, misses)
 
     def clear(self) -> int:
         """Remove all entries; the number of them. Kernels that are loaded stay usable."""
@@ -155,9 +166,43 @@ class CompileCache:
             with suppress(OSError):
                 os.unlink(path)
                 count += size >= 0
+        if self.folder is not None:
+            with suppress(OSError):
+                os.unlink(os.path.join(self.folder, _USES))
         with self._lock:
             self._held = 0
         return count
+
+    def note_uses(self) -> None:
+        """Add this process's hits and misses to the folder's; called when the process ends."""
+        with self._lock:
+            hits, misses = self._statistics.hits, self._statistics.misses
+            self._statistics = self._statistics._replace(hits=0, misses=0)
+        if self.folder is None or not (hits or misses) or not os.path.isdir(self.folder):
+            return
+        path = os.path.join(self.folder, _USES)
+        with suppress(OSError):
+            # short appends are whole: processes that end at one time don't mix their lines
+            with open(path, "a") as file:
+                file.write(f"{hits} {misses}\n")
+            old_hits, old_misses, lines = self._uses()
+            if lines > _LINES:
+                short = f"{path}.{os.getpid()}{_TEMPORARY}"
+                with open(short, "w") as file:
+                    file.write(f"{old_hits} {old_misses}\n")
+                os.replace(short, path)
+
+    def _uses(self) -> tuple[int, int, int]:
+        """Hits, misses and lines in the folder's list of them."""
+        hits = misses = count = 0
+        if self.folder is not None:
+            with suppress(OSError), open(os.path.join(self.folder, _USES)) as file:
+                for line in file:
+                    hit, _, miss = line.strip().partition(" ")
+                    if hit.isdigit() and miss.isdigit():
+                        hits, misses = hits + int(hit), misses + int(miss)
+                    count += 1
+        return hits, misses, count
 
     # ---- inside
 
@@ -170,8 +215,8 @@ class CompileCache:
     def _count(self, **more: int) -> None:
         with self._lock:
             old = self._statistics
-            self._statistics = replace(
-                old, **{name: getattr(old, name) + number for name, number in more.items()}
+            self._statistics = old._replace(
+                **{name: getattr(old, name) + number for name, number in more.items()}
             )
 
     def _files(self) -> Iterator[tuple[str, int, float]]:
@@ -267,11 +312,16 @@ def compile_cache() -> CompileCache:
 
 
 def _after_fork() -> None:
-    """In a forked child no lock may stay held by a thread that is gone."""
     global _lock
     _lock = threading.Lock()
+
+
+def _at_exit() -> None:
     for cache in list(_caches.values()):
-        cache._lock = threading.Lock()
+        cache.note_uses()
+
+
+atexit.register(_at_exit)
 
 
 if hasattr(os, "register_at_fork"):

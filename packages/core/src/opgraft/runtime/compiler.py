@@ -6,9 +6,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from opgraft.errors import DeviceError, OpgraftError, PluginError
+from opgraft.runtime.forking import renewed_in_children
 from opgraft.target import Target
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class CompilerPair:
     """A renderer and the compiler of what it writes, under a name that users select by."""
 
     name: str
-    """Upper case: "GCC", "NVRTC"."""
+    """Upper case: "GCC"."""
     device: str
     """The device's name without an index: "CPU"."""
     renderer: Callable[[Target], Renderer]
@@ -46,13 +48,19 @@ class CompilerPair:
     """One line for the listing: what it is, what to install."""
 
 
-@dataclass(frozen=True)
 class Selected:
-    """A pair that initialised, with its two halves for one target."""
+    """A pair that initialised for one target. Its renderer is made when first asked for."""
 
-    pair: CompilerPair
-    renderer: Renderer
-    compiler: Compiler | None
+    def __init__(self, pair: CompilerPair, target: Target, compiler: Compiler | None) -> None:
+        self.pair: Final = pair
+        self.target: Final = target
+        self.compiler: Final = compiler
+
+    @cached_property
+    def renderer(self) -> Renderer:
+        """The pair's renderer. Its `target` is what kernels are lowered for: it may know less
+        than the device."""
+        return self.pair.renderer(self.target)
 
 
 class CompilerSet:
@@ -75,12 +83,17 @@ class CompilerSet:
         self._custom = custom
         self._preferred = preferred
         self._first: Selected | None = None
-        self._lock = threading.RLock()
+        self.renew_locks()
+        renewed_in_children(self)
         self._pairs: dict[str, CompilerPair] = {}
         self._opened: dict[str, Selected] = {}
         self._failures: dict[str, OpgraftError] = {}
         self._refused: dict[str, OpgraftError] = {}
         self.extend(pairs)
+
+    def renew_locks(self) -> None:
+        """See runtime/forking.py."""
+        self._lock = threading.RLock()
 
     def extend(self, pairs: Iterable[CompilerPair]) -> None:
         """Add pairs; one that is there already is skipped, another of its name is an error."""
@@ -163,13 +176,12 @@ class CompilerSet:
         if found is not None:
             return found
         try:
-            renderer = pair.renderer(self.target)
-            compiler = None if pair.compiler is None else pair.compiler(renderer.target)
+            compiler = None if pair.compiler is None else pair.compiler(self.target)
         except OpgraftError as error:
             self._failures[pair.name] = error
             raise
         self._failures.pop(pair.name, None)
-        made = self._opened[pair.name] = Selected(pair, renderer, compiler)
+        made = self._opened[pair.name] = Selected(pair, self.target, compiler)
         return made
 
     def _remedy(self) -> str:

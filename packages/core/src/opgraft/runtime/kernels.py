@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import sys
 import threading
 import time
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opgraft import journal, settings
 from opgraft.dtype import DType
@@ -20,6 +21,7 @@ from opgraft.ir.uop import UOp
 from opgraft.runtime import lowered
 from opgraft.runtime.cache import Entry, compile_cache
 from opgraft.runtime.compiler import Selected
+from opgraft.runtime.forking import renewed_in_children
 from opgraft.runtime.program import Executable, Program
 from opgraft.target import Target
 
@@ -51,12 +53,16 @@ class KernelTable:
 
     def __init__(self, limit: int = 4096) -> None:
         self.limit = limit
-        self._lock = threading.Lock()
         self._entries: OrderedDict[object, _Making] = OrderedDict()
-        _tables.add(self)
+        self.renew_locks()
+        renewed_in_children(self)
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the kernel is made, or some thread is making it."""
+        return key in self._entries
 
     def get_or_make(self, key: object, make: Callable[[], Executable]) -> Executable:
         """The kernel under `key`, made now if nobody has. What `make` raises is not kept.
@@ -97,23 +103,12 @@ class KernelTable:
         with self._lock:
             self._entries.clear()
 
-    def _after_fork(self) -> None:
+    def renew_locks(self) -> None:
+        """See runtime/forking.py."""
         self._lock = threading.Lock()
         for key, entry in list(self._entries.items()):
             if entry.made is None:  # the thread that makes it is not here
                 del self._entries[key]
-
-
-_tables: Final[weakref.WeakSet[KernelTable]] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for table in list(_tables):
-        table._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def compile_kernel(device: Device, sink: UOp) -> Executable:
@@ -122,22 +117,60 @@ def compile_kernel(device: Device, sink: UOp) -> Executable:
     The setting `<DEVICE>_CC` chooses the compiler. Raises `DeviceError` where none works,
     `LoweringError` or `CompileError` where the kernel does not pass.
     """
-    choice = settings.get(f"{device.kind}_CC")
-    shaping = tuple(settings.get(name) for name in _SHAPING)
+    choice, shaping = _settings(device)
     return device.kernels.get_or_make(
-        (sink, choice, *shaping), lambda: _make(device, sink, choice, shaping)
+        (sink, choice, shaping), lambda: _finish(_draft(device, sink, choice, shaping))
     )
 
 
-def _make(device: Device, sink: UOp, choice: str, shaping: tuple[object, ...]) -> Executable:
+def compile_kernels(device: Device, sinks: Sequence[UOp]) -> list[Executable]:
+    """As `compile_kernel` for each; what takes a compiler is compiled on all cores at once."""
+    choice, shaping = _settings(device)
+    keys = [(sink, choice, shaping) for sink in sinks]
+    missing = [key for key in dict.fromkeys(keys) if key not in device.kernels]
+    if len(missing) > 1:
+        # late: a process that finds its kernels in memory needs no threads
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
+            futures = []
+            for key in missing:
+                draft = _draft(device, *key)  # here: passes are Python, one at a time anyway
+                finish = partial(_finish, draft)
+                run = contextvars.copy_context().run  # threads see the settings of this one
+                futures.append(pool.submit(run, device.kernels.get_or_make, key, finish))
+            for future in futures:
+                future.result()
+    return [compile_kernel(device, sink) for sink in sinks]
+
+
+def _settings(device: Device) -> tuple[str, tuple[object, ...]]:
+    """The chosen compiler, and the values of what decides how kernels are lowered."""
+    choice: str = settings.get(f"{device.kind}_CC")
+    return choice, tuple(settings.get(name) for name in _SHAPING)
+
+
+class _Draft(NamedTuple):
+    """A kernel that is lowered and rendered, not compiled yet."""
+
+    device: Device
+    sink: UOp
+    selected: Selected
+    program: Program
+    found: bool
+    """Whether it comes from the cache."""
+    begin: float
+    seconds: float
+
+
+def _draft(device: Device, sink: UOp, choice: str, shaping: tuple[object, ...]) -> _Draft:
     begin = time.perf_counter()
     selected = device.pairs.select(choice)
-    debug = settings.DEBUG
     program = None
     key = ""
     # whoever wants to see or check the passes wants them to be run
-    shown = recording() is not None or journal.watched()
-    if debug < 3 and not settings.SPEC and not shown:
+    shown = settings.DEBUG >= 3 or settings.SPEC or recording() is not None or journal.watched()
+    if not shown:
         key = "\n".join((cache_key(selected), repr(shaping), lowered.fingerprint(), sink.key))
         program = lowered.recall(key)
     found = program is not None
@@ -145,32 +178,37 @@ def _make(device: Device, sink: UOp, choice: str, shaping: tuple[object, ...]) -
         program = lower_and_render(sink, selected)
         if key:
             lowered.remember(key, program)
-    middle = time.perf_counter()
+    return _Draft(device, sink, selected, program, found, begin, time.perf_counter() - begin)
+
+
+def _finish(draft: _Draft) -> Executable:
+    device, program, debug = draft.device, draft.program, settings.DEBUG
+    begin = time.perf_counter()
     if debug >= 2:
         print(program.source, file=sys.stderr)
-    entry = compiled(selected, program.source)
-    program = replace(program, binary=entry.data, path=entry.path)
-    executable = device.load(program)
+    entry = compiled(draft.selected, program.source)
+    executable = device.load(replace(program, binary=entry.data, path=entry.path))
+    seconds = time.perf_counter() - begin
+    name = draft.selected.pair.name
     if debug:
-        end = time.perf_counter()
         print(
-            f"{device.name} {selected.pair.name} {program.name}: "
-            f"{'found' if found else 'lowered'} in {(middle - begin) * 1e3:.1f} ms, "
-            f"compiled in {(end - middle) * 1e3:.1f} ms",
+            f"{device.name} {name} {program.name}: "
+            f"{'found' if draft.found else 'lowered'} in {draft.seconds * 1e3:.1f} ms, "
+            f"compiled in {seconds * 1e3:.1f} ms",
             file=sys.stderr,
         )
     if journal.heard():
         journal.tell(
             "kernel",
             program.name,
-            begin,
+            draft.begin,
             device=device.name,
             on=device,
-            pair=selected.pair.name,
-            found=found,
-            lowering=middle - begin,
-            compiling=time.perf_counter() - middle,
-            sink=sink,
+            pair=name,
+            found=draft.found,
+            lowering=draft.seconds,
+            compiling=seconds,
+            sink=draft.sink,
             executable=executable,
         )
     return executable
@@ -199,7 +237,7 @@ def cache_key(selected: Selected) -> str:
     """All that decides a binary beside its source, as a text that is the same in every process."""
     inner = "" if selected.compiler is None else selected.compiler.key
     return "\n".join(
-        (_FORM, selected.pair.device, selected.pair.name, inner, describe(selected.renderer.target))
+        (_FORM, selected.pair.device, selected.pair.name, inner, describe(selected.target))
     )
 
 

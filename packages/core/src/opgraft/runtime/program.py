@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from opgraft import journal, settings
 from opgraft.dtype import DType, Scalar
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.uop import UOp
@@ -129,10 +132,28 @@ class LaunchList:
             part = given if whole else given.view(place_.offset, place_.nbytes)
             ready[place_.step][place_.slot] = part
         total = 0.0
+        shown = is_watched()
         for (executable, _, values), buffers in zip(self._steps, ready, strict=True):
             filled = [buffer for buffer in buffers if buffer is not None]
-            total += executable.run(filled, values, wait) or 0.0
+            begin = time.perf_counter()
+            seconds = executable.run(filled, values, wait or shown) or 0.0
+            if shown:
+                show_launch(executable.program, begin, seconds)
+            total += seconds
         return total if wait else None
+
+
+def is_watched() -> bool:
+    """Whether each launch is to be timed by itself, for the settings DEBUG or TRACE."""
+    return bool(settings.get("DEBUG")) or journal.heard()
+
+
+def show_launch(program: Program, begin: float, seconds: float) -> None:
+    """Tell those who want to know that a kernel ran."""
+    if settings.get("DEBUG"):
+        print(f"{program.name}: {seconds * 1e3:.3f} ms", file=sys.stderr)
+    if journal.heard():
+        journal.tell("launch", program.name, begin, took=seconds)
 
 
 def check_inputs(inputs: Sequence[Buffer], sizes: Sequence[int]) -> None:
@@ -144,8 +165,7 @@ def check_inputs(inputs: Sequence[Buffer], sizes: Sequence[int]) -> None:
             raise ValueError(f"input {number} takes {size} bytes, not {given.nbytes}")
 
 
-@dataclass(frozen=True)
-class InputPlace:
+class InputPlace(NamedTuple):
     """A buffer of a step that is an input of its list, or `nbytes` of it from `offset`."""
 
     input: int

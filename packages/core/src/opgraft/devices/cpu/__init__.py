@@ -8,9 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from opgraft.api import CompilerPair, Device, DeviceSpec, Probe
+from opgraft.api import CompilerPair, Device, DeviceSpec, Probe, declare, settings
 
 API: Final = (1, 0)
+
+declare(
+    "CPU_ARCH",
+    str,
+    "native",
+    "What CPU kernels are compiled for: native, or x86-64-v2, x86-64-v3 (AVX2), x86-64-v4 "
+    "(AVX-512). Read when the device is opened.",
+    convert=settings.one_of("native", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
+    form="an architecture",
+)
 
 
 def _open(index: int) -> Device:

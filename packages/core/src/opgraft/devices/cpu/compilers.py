@@ -10,14 +10,13 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft.api import (
     Compiler,
     CompilerPair,
-    CRenderer,
     Probe,
+    Renderer,
     Target,
     compile_cache,
     errors,
@@ -47,8 +46,7 @@ _WHEEL: Final = 'pip install "opgraft-core[cc]"'
 _INSTALL: Final = f"Install one: apt install gcc, xcode-select --install, or {_WHEEL}."
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """What a compiler says that it is."""
 
     family: str
@@ -130,8 +128,14 @@ class CCompiler(Compiler):
         self.name = name
         self.command = tuple(command)
         self.identity = identify(self.command)
-        native = (self.identity.native,) if self.identity.native else ()
-        self.options = (*_COMMON, *_LINK, *native, *_FAMILY[self.identity.family])
+        level = arch.partition(" ")[0]
+        native = f"-march={level}" if level.startswith("x86-64-v") else self.identity.native
+        self.options = (
+            *_COMMON,
+            *_LINK,
+            *([native] if native else []),
+            *_FAMILY[self.identity.family],
+        )
         # "native" means this processor: its name and extensions stand for it in the key
         self.key = " ".join(
             (self.identity.family, self.identity.version, arch, *self.command[1:], *self.options)
@@ -139,9 +143,20 @@ class CCompiler(Compiler):
 
     def compile(self, source: str) -> bytes:
         """A shared library of what the source defines."""
+        return self.build(source, ())
+
+    def build(self, source: str, options: Sequence[str]) -> bytes:
+        """A shared library; `options` come behind the compiler's own."""
         from opgraft.devices.cpu import invoke  # late: most processes run no compiler
 
-        return invoke.build(self.name, [*self.command, *self.options], source)
+        return invoke.build(self.name, [*self.command, *self.options, *options], source)
+
+
+def renderer(target: Target) -> Renderer:
+    """GNU C, for all of them."""
+    from opgraft.api import CRenderer  # late: kernels from the cache need no renderer
+
+    return CRenderer(target)
 
 
 def gcc(target: Target) -> Compiler:
@@ -165,10 +180,10 @@ def zig(target: Target) -> Compiler:
 
 
 PAIRS: Final = (
-    CompilerPair("GCC", "CPU", CRenderer, gcc, 40, "GNU C: apt install gcc"),
-    CompilerPair("CLANG", "CPU", CRenderer, clang, 30, "LLVM: apt install clang"),
-    CompilerPair("CC", "CPU", CRenderer, cc, 20, "the system's own C compiler"),
-    CompilerPair("ZIG", "CPU", CRenderer, zig, 10, f"clang as a Python package: {_WHEEL}"),
+    CompilerPair("GCC", "CPU", renderer, gcc, 40, "GNU C: apt install gcc"),
+    CompilerPair("CLANG", "CPU", renderer, clang, 30, "LLVM: apt install clang"),
+    CompilerPair("CC", "CPU", renderer, cc, 20, "the system's own C compiler"),
+    CompilerPair("ZIG", "CPU", renderer, zig, 10, f"clang as a Python package: {_WHEEL}"),
 )
 
 
@@ -183,7 +198,7 @@ def custom(choice: str) -> CompilerPair | None:
     def compiler(target: Target) -> Compiler:
         return CCompiler(words[0], [find(words[0]), *words[1:]], target.arch)
 
-    return CompilerPair(choice, "CPU", CRenderer, compiler, note="the command that was named")
+    return CompilerPair(choice, "CPU", renderer, compiler, note="the command that was named")
 
 
 def preferred() -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any, Final
 
 from opgraft.api import (
@@ -22,7 +25,10 @@ from opgraft.api import (
     errors,
     evaluate,
     input_places,
+    is_watched,
+    renewed_in_children,
     settings,
+    show_launch,
 )
 from opgraft.devices.cpu import compilers, host, library
 from opgraft.devices.cpu._abi import ffi
@@ -43,14 +49,30 @@ class CpuDevice(Device):
     def __init__(self, index: int = 0) -> None:
         target = host.detect()
         pairs = CompilerSet("CPU", target, compilers.PAIRS, compilers.custom, compilers.preferred)
-        selected = pairs.select(settings.get("CPU_CC"))
-        if not isinstance(selected.compiler, compilers.CCompiler):
-            selected = pairs.select("")  # a plugin's pair: the runtime takes a C compiler
-        assert isinstance(selected.compiler, compilers.CCompiler)
-        self.library = library.runtime(selected.compiler)
+        pairs.select(settings.get("CPU_CC"))  # an error now rather than at the first kernel
         self._cores = target.cores
-        allocator = CpuAllocator(self.library, host.memory(), self.threads)
+        allocator = CpuAllocator(lambda: self.library, host.memory(), self.threads)
         super().__init__("CPU", index, target, allocator, pairs)
+        library.begin_runtime(self._compilers)
+
+    @cached_property
+    def library(self) -> Any:
+        """The C runtime."""
+        return library.runtime(self._compilers)
+
+    def _compilers(self) -> Iterator[compilers.CCompiler]:
+        """C compilers for the runtime: the chosen one alone, if it is one; else all, in order."""
+        chosen = settings.get("CPU_CC") or compilers.preferred()
+        if chosen:
+            found = self.pairs.select(chosen).compiler
+            if isinstance(found, compilers.CCompiler):
+                yield found
+                return
+        for pair in self.pairs.pairs:
+            with suppress(errors.OpgraftError):
+                found = self.pairs.select(pair.name).compiler
+                if isinstance(found, compilers.CCompiler):
+                    yield found
 
     def threads(self) -> int:
         """How many threads run kernels: the setting CPU_THREADS, or one per core."""
@@ -153,7 +175,8 @@ class CpuLaunchList(LaunchList):
         self, device: CpuDevice, steps: Sequence[Step], inputs: Sequence[Buffer] = ()
     ) -> None:
         self._device = device
-        self._lock = threading.Lock()
+        self.renew_locks()
+        renewed_in_children(self)
         self._sizes = tuple(given.nbytes for given in inputs)
         places = input_places(steps, inputs)
         self._fill(steps)
@@ -167,6 +190,10 @@ class CpuLaunchList(LaunchList):
             if (number, slot) not in exchanged
         ]
         self._run: Any = device.library.og_replay
+
+    def renew_locks(self) -> None:
+        """A forked child has none of the threads that may hold them."""
+        self._lock = threading.Lock()
 
     def _fill(self, steps: Sequence[Step]) -> None:
         """The argument block: buffers and variables of all steps in two arrays."""
@@ -216,6 +243,7 @@ class CpuLaunchList(LaunchList):
     ) -> float | None:
         sizes = self._sizes
         threads = self._device.threads()
+        shown = is_watched()
         with self._lock:
             block = self._inputs
             number = 0
@@ -229,8 +257,21 @@ class CpuLaunchList(LaunchList):
             if variables:
                 self._bind(variables)
             self._list.threads = threads
-            nanoseconds = self._run(self._list)
+            nanoseconds = self._run_shown() if shown else self._run(self._list)
         return nanoseconds * 1e-9 if wait else None
+
+    def _run_shown(self) -> int:
+        """Step by step, each timed by itself."""
+        total, threads = 0, self._list.threads
+        self._list.count = 0  # the inputs alone
+        self._run(self._list)
+        self._list.count = len(self._executables)
+        for number, executable in enumerate(self._executables):
+            begin = time.perf_counter()
+            took = self._device.library.og_run(self._steps_block + number, 1, threads)
+            show_launch(executable.program, begin, took * 1e-9)
+            total += took
+        return total
 
     def _bind(self, variables: Mapping[str, Scalar]) -> None:
         changed: list[tuple[int, list[Scalar]]] = []

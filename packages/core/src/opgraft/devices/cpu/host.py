@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
-from opgraft.api import DType, Target, dtypes
+from opgraft.api import DType, Ops, Target, dtypes, errors, settings
 
 _ARCHES: Final = {"amd64": "x86-64", "x86_64": "x86-64", "arm64": "aarch64"}
 _X86_FLAGS: Final = (
@@ -35,7 +34,8 @@ _CACHES: Final = (32 << 10, 512 << 10, 8 << 20)
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text()
+        with open(path) as file:
+            return file.read()
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -56,6 +56,14 @@ def flags(read: Callable[[str], str] = _read) -> tuple[str, ...]:
         return ("asimd",) if arch == "aarch64" else ()
     words = frozenset(found[1].split())
     return tuple(flag for flag in wanted if flag in words)
+
+
+LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "x86-64-v2": _X86_FLAGS[:1],
+    "x86-64-v3": _X86_FLAGS[:5],
+    "x86-64-v4": _X86_FLAGS[:9],
+}
+"""What compilers mean by these names, in the flags above."""
 
 
 def cores(read: Callable[[str], str] = _read) -> int:
@@ -98,7 +106,15 @@ def memory(read: Callable[[str], str] = _read) -> int:
 
 def detect(read: Callable[[str], str] = _read) -> Target:
     """The facts of this machine."""
-    arch, extensions = machine(), flags(read)
+    arch, extensions, level = machine(), flags(read), settings.get("CPU_ARCH")
+    if level != "native":
+        missing = [flag for flag in LEVELS[level] if flag not in extensions]
+        if arch != "x86-64" or missing:
+            raise errors.DeviceError(
+                f"CPU_ARCH is {level}, but this {arch} processor lacks {' '.join(missing)}",
+                remedy="CPU_ARCH=native takes what is there.",
+            )
+        arch, extensions = level, LEVELS[level]
     wide = "avx512f" in extensions and "avx512vl" in extensions
     if wide:
         vector = 64
@@ -107,7 +123,7 @@ def detect(read: Callable[[str], str] = _read) -> Target:
     else:
         vector = 16
     fused: frozenset[DType] = frozenset()
-    if "fma" in extensions or wide or arch == "aarch64":
+    if "fma" in extensions or wide or machine() == "aarch64":
         fused = frozenset((dtypes.float32, dtypes.float64))
     count = cores(read)
     return Target(
@@ -115,9 +131,11 @@ def detect(read: Callable[[str], str] = _read) -> Target:
         arch=" ".join((arch, *extensions)),
         # 16-bit floats are stored, and computed with in float32
         compute=frozenset(dtypes.all) - {dtypes.float16, dtypes.bfloat16},
+        # C branches round the reduction of large arguments
+        ops=Target.ops | {Ops.SIN},
         fma=fused,
         vector_bytes=vector,
-        vector_registers=32 if wide or arch == "aarch64" else 16,
+        vector_registers=32 if wide or machine() == "aarch64" else 16,
         cores=count,
         cache_bytes=caches(read),
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from opgraft.api import compile_cache, errors
@@ -21,26 +24,69 @@ _lock = threading.Lock()
 _loaded: Final[list[Any]] = []
 
 
-def runtime(compiler: CCompiler) -> Any:
-    """The C runtime as a cffi library: one per process, compiled by the first that asks."""
+def begin_runtime(compilers: Callable[[], Iterable[CCompiler]]) -> None:
+    """Have the runtime brought in: now if the cache has it, else in the background."""
     with _lock:
-        if not _loaded:
-            with open(os.path.join(os.path.dirname(__file__), "runtime.c")) as file:
-                source = file.read()
+        if _loaded:
+            return
+        source = _source()
+        for compiler in compilers():
+            entry = compile_cache().get(_key(compiler, source))
+            if entry is not None:
+                with suppress(OSError):
+                    _loaded.append(from_file(entry.data, entry.path, _load_for_ever))
+                    return
+            break
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        # the error is raised again to whoever needs the runtime
+        with suppress(errors.DeviceError):
+            context.run(runtime, compilers)
+
+    threading.Thread(target=work, name="opgraft CPU runtime").start()
+
+
+def runtime(compilers: Callable[[], Iterable[CCompiler]]) -> Any:
+    """The C runtime as a cffi library: one per process, by the first compiler that manages.
+
+    Unlike kernels it needs the system's headers, which a compiler may be without.
+    """
+    with _lock:
+        if _loaded:
+            return _loaded[0]
+        source = _source()
+        tried: list[tuple[str, str]] = []
+        for compiler in compilers():
             try:
                 entry = compile_cache().get_or_make(
-                    f"cpu runtime\n{compiler.key}\n{source}",
-                    lambda: compiler.compile(source),
+                    _key(compiler, source), partial(compiler.build, source, ["-O1"])
                 )
-                made = from_file(entry.data, entry.path, lambda path: ffi.dlopen(path, _FOREVER))
+                made = from_file(entry.data, entry.path, _load_for_ever)
             except (errors.CompileError, OSError) as error:
-                raise errors.DeviceError(
-                    "the CPU device's runtime cannot be brought into this process",
-                    tried=((compiler.name, str(error)),),
-                    remedy="Choose another compiler with the setting CPU_CC.",
-                ) from error
-            _loaded.append(made)
-        return _loaded[0]
+                tried.append((compiler.name, str(error)))
+            else:
+                _loaded.append(made)
+                return made
+        raise errors.DeviceError(
+            "the C runtime of the CPU device cannot be compiled and loaded",
+            tried=tuple(tried),
+            remedy="It takes the C library's headers (apt install libc6-dev), or another compiler: "
+            "choose it with the setting CPU_CC.",
+        )
+
+
+def _source() -> str:
+    with open(os.path.join(os.path.dirname(__file__), "runtime.c")) as file:
+        return file.read()
+
+
+def _key(compiler: CCompiler, source: str) -> str:
+    return f"cpu runtime\n{compiler.key}\n{source}"
+
+
+def _load_for_ever(path: str) -> Any:
+    return ffi.dlopen(path, _FOREVER)
 
 
 def from_file(data: bytes, path: str, load: Callable[[str], T]) -> T:
@@ -68,7 +114,11 @@ def from_file(data: bytes, path: str, load: Callable[[str], T]) -> T:
     number = os.memfd_create("opgraft")
     with open(number, "wb", closefd=False) as memory:
         memory.write(data)
-    return load(f"/proc/self/fd/{number}")
+    try:
+        return load(f"/proc/self/fd/{number}")
+    except OSError:
+        os.close(number)
+        raise
 
 
 class Library:

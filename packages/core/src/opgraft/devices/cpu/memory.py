@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from opgraft.api import Allocator, errors
@@ -17,14 +17,18 @@ _SHARED: Final = 1 << 20
 class CpuAllocator(Allocator):
     """Handles are addresses. `limit` is the most that all buffers may hold together."""
 
-    def __init__(self, library: Any, limit: int, threads: Callable[[], int]) -> None:
+    def __init__(self, library: Callable[[], Any], limit: int, threads: Callable[[], int]) -> None:
         super().__init__()
         self.limit = limit
-        self._library = library
+        self._load = library
         self._threads = threads
-        self._alloc = library.og_alloc
-        self._free = library.og_free
-        library.og_keep(limit // 4)
+
+    @cached_property
+    def _library(self) -> Any:
+        """The C runtime: waited for when the first buffer is made."""
+        found = self._load()
+        found.og_keep(self.limit // 4)
+        return found
 
     def alloc(self, nbytes: int) -> int:
         found = self._try(nbytes)
@@ -43,10 +47,10 @@ class CpuAllocator(Allocator):
     def _try(self, nbytes: int) -> int:
         if nbytes >= _SHARED and self.usage.bytes + nbytes > self.limit:
             return 0
-        return int(self._alloc(nbytes))
+        return int(self._library.og_alloc(nbytes))
 
     def free(self, handle: int, nbytes: int) -> None:
-        self._free(handle, nbytes)
+        self._library.og_free(handle, nbytes)
 
     def copy_in(self, handle: int, source: memoryview) -> None:
         if source.nbytes < _SHARED:

@@ -9,22 +9,20 @@ obey. (Groups of threads would be more instances, with a Memory row for each gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
-from opgraft.api import DType, LinearProgram, Ops, Space, UOp, errors, node_to_text
+from opgraft.api import DType, LinearProgram, Ops, UOp, errors
 from opgraft.devices.interp.alu import (
-    OPS,
     Array,
-    Function,
     constant,
-    function_of,
     register_dtype,
 )
-from opgraft.devices.interp.memory import Fail, Memory, places_of, poison
+from opgraft.devices.interp.instructions import Action, Frame, Loop, action_of, both
+from opgraft.devices.interp.memory import Memory
 
 _ELEMENTS: Final = 1 << 15
 """Instances are carried out together up to this many elements of the widest value."""
@@ -33,37 +31,11 @@ _LOCAL_BYTES: Final = 64 << 20
 
 
 @dataclass
-class _Frame:
-    """One run: the value of every node by its slot, and what is active."""
-
-    values: list[Any]
-    begin: int
-    end: int | None
-    instances: int = 1
-    mask: Array | None = None
-    loops: list[_Loop] = field(default_factory=list)
-
-
-@dataclass
-class _Loop:
-    """A loop that is running."""
-
-    index: int
-    last: int
-    sizes: Array
-    mask: Array | None
-    step: int = 1
-
-
-_Action: TypeAlias = Callable[[_Frame], None]
-
-
-@dataclass
 class _Step:
     """A run of instructions without jumps, or one instruction that jumps."""
 
     kind: Ops | None
-    actions: list[_Action] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
     node: UOp | None = None
     slot: int = 0
     source: int = 0
@@ -117,22 +89,7 @@ class Executor:
             else:
                 if not self._steps or self._steps[-1].kind is not None:
                     self._steps.append(_Step(None))
-                self._steps[-1].actions.append(self._action(n))
-
-    def _action(self, n: UOp) -> _Action:
-        if n.op in OPS:
-            function = function_of(n.op, n.dtype, n.src[0].dtype)
-            return _elementwise(function, self._slot(n), [self._slot(s) for s in n.src])
-        make = _ACTIONS.get(n.op)
-        if make is None:
-            raise errors.DeviceError(
-                f"kernel {self.program.name!r}: INTERP has no {n.op.name}: {node_to_text(n)}",
-                remedy="Lowering must rewrite it for the target of INTERP.",
-            )
-        return make(self, n)
-
-    def _fail(self, n: UOp) -> Fail:
-        return Fail(self.program.name, node_to_text(n))
+                self._steps[-1].actions.append(action_of(n, self._slot, self.program.name))
 
     # ---- running
 
@@ -149,7 +106,7 @@ class Executor:
         their dtype. Raises `DeviceError` for an access out of range, a buffer that is too small
         and a variable out of its limits.
         """
-        frame = _Frame([None] * len(self._slots), begin, end)
+        frame = Frame([None] * len(self._slots), begin, end)
         for slot, value in self._fixed:
             frame.values[slot] = value
         self._bind(frame, buffers, variables or {})
@@ -158,12 +115,14 @@ class Executor:
         with np.errstate(all="ignore"):
             self._execute(frame)
 
-    def _bind(self, frame: _Frame, buffers: Sequence[Array], variables: Mapping[str, Any]) -> None:
+    def _bind(self, frame: Frame, buffers: Sequence[Array], variables: Mapping[str, Any]) -> None:
         name = self.program.name
         for p in self.program.params:
             slot, size = p.arg
             if slot >= len(buffers):
                 raise errors.DeviceError(f"kernel {name!r}: no buffer was given for slot {slot}")
+            if not buffers[slot].flags.c_contiguous:
+                raise ValueError(f"kernel {name!r}: the array of slot {slot} is not contiguous")
             memory = Memory.over(buffers[slot], p.dtype, size)
             if memory.size < size:
                 raise errors.DeviceError(
@@ -187,7 +146,7 @@ class Executor:
         for slot, dtype in self._begins:
             frame.values[slot] = constant(frame.begin, dtype)
 
-    def _execute(self, frame: _Frame) -> None:
+    def _execute(self, frame: Frame) -> None:
         place, steps = 0, self._steps
         while place < len(steps):
             step = steps[place]
@@ -205,10 +164,10 @@ class Executor:
                 frame.mask = frame.loops.pop().mask
                 place += 1
 
-    def _enter(self, frame: _Frame, step: _Step, place: int) -> int:
+    def _enter(self, frame: Frame, step: _Step, place: int) -> int:
         sizes = frame.values[step.source]
         last = int(sizes.max())
-        loop = _Loop(0, last, sizes, frame.mask)
+        loop = Loop(0, last, sizes, frame.mask)
         if step.node is self.program.parallel:
             loop.index = frame.begin
             loop.last = last if frame.end is None else min(last, frame.end)
@@ -219,7 +178,7 @@ class Executor:
         self._iterate(frame, step, loop)
         return place + 1
 
-    def _again(self, frame: _Frame, step: _Step, first: int, place: int) -> int:
+    def _again(self, frame: Frame, step: _Step, first: int, place: int) -> int:
         loop = frame.loops[-1]
         loop.index += loop.step
         if loop.index < loop.last:
@@ -231,7 +190,7 @@ class Executor:
             frame.instances = 1
         return place + 1
 
-    def _iterate(self, frame: _Frame, step: _Step, loop: _Loop) -> None:
+    def _iterate(self, frame: Frame, step: _Step, loop: Loop) -> None:
         assert step.node is not None
         kind = register_dtype(step.node.dtype)
         if step.node is self.program.parallel:
@@ -241,188 +200,20 @@ class Executor:
             return
         frame.values[step.slot] = np.array([[loop.index]], dtype=kind)
         if loop.sizes.shape[0] > 1:  # the number of iterations differs between instances
-            frame.mask = _both(loop.mask, loop.sizes > loop.index)
+            frame.mask = both(loop.mask, loop.sizes > loop.index)
 
-    def _branch(self, frame: _Frame, step: _Step, place: int) -> int:
+    def _branch(self, frame: Frame, step: _Step, place: int) -> int:
         condition = frame.values[step.source]
-        active = _both(frame.mask, condition)
+        active = both(frame.mask, condition)
         if not active.any():
             return step.partner + 1
-        frame.loops.append(_Loop(0, 1, condition, frame.mask))
+        frame.loops.append(Loop(0, 1, condition, frame.mask))
         frame.mask = None if condition.shape[0] == 1 and frame.mask is None else active
         return place + 1
 
 
-def _both(mask: Array | None, condition: Array) -> Array:
-    return condition if mask is None else mask & condition
-
-
 def _bytes_of(n: UOp) -> int:
     return int(n.arg[1]) * n.dtype.count * register_dtype(n.dtype).itemsize
-
-
-# ---- what each instruction does
-
-
-def _elementwise(function: Function, slot: int, sources: list[int]) -> _Action:
-    if len(sources) == 1:
-        (only,) = sources
-
-        def unary(frame: _Frame) -> None:
-            frame.values[slot] = function(frame.values[only])
-
-        return unary
-    if len(sources) == 2:
-        first, second = sources
-
-        def binary(frame: _Frame) -> None:
-            values = frame.values
-            values[slot] = function(values[first], values[second])
-
-        return binary
-    first, second, third = sources
-
-    def ternary(frame: _Frame) -> None:
-        values = frame.values
-        values[slot] = function(values[first], values[second], values[third])
-
-    return ternary
-
-
-def _in_register(n: UOp) -> bool:
-    return n.op is Ops.LOCAL and n.arg[2] is Space.REGISTER and n.arg[1] == 1
-
-
-def _local(executor: Executor, n: UOp) -> _Action:
-    slot = executor._slot(n)
-    dtype, size = n.dtype, n.arg[1]
-    empty = np.broadcast_to(poison(dtype), (1, dtype.count))
-
-    def register(frame: _Frame) -> None:
-        frame.values[slot] = empty
-
-    def memory(frame: _Frame) -> None:
-        frame.values[slot] = Memory.local(frame.instances, dtype.scalar, size * dtype.count)
-
-    return register if _in_register(n) else memory
-
-
-def _load(executor: Executor, n: UOp) -> _Action:
-    slot, buffer, index = executor._slot(n), executor._slot(n.src[0]), executor._slot(n.src[1])
-    if _in_register(n.src[0]):
-
-        def from_register(frame: _Frame) -> None:
-            frame.values[slot] = frame.values[buffer]
-
-        return from_register
-    lanes, fail, element = n.dtype.count, executor._fail(n), n.src[0].dtype.count
-
-    def load(frame: _Frame) -> None:
-        values = frame.values
-        memory: Memory = values[buffer]
-        places = places_of(values[index], element, lanes, memory.size, frame.mask, fail)
-        values[slot] = memory.load(places)
-
-    if len(n.src) == 2:
-        return load
-    gate, other = executor._slot(n.src[2]), executor._slot(n.src[3])
-
-    def gated(frame: _Frame) -> None:
-        values = frame.values
-        memory: Memory = values[buffer]
-        active = _both(frame.mask, values[gate])
-        places = places_of(values[index], element, lanes, memory.size, active, fail)
-        values[slot] = np.where(values[gate], memory.load(places), values[other])
-
-    return gated
-
-
-def _store(executor: Executor, n: UOp) -> _Action:
-    buffer, index, value = (executor._slot(s) for s in n.src[:3])
-    gate = executor._slot(n.src[3]) if len(n.src) == 4 else None
-    if _in_register(n.src[0]):
-
-        def to_register(frame: _Frame) -> None:
-            values = frame.values
-            active = frame.mask if gate is None else _both(frame.mask, values[gate])
-            new = values[value]
-            values[buffer] = new if active is None else np.where(active, new, values[buffer])
-
-        return to_register
-    lanes, fail, element = n.src[2].dtype.count, executor._fail(n), n.src[0].dtype.count
-
-    def store(frame: _Frame) -> None:
-        values = frame.values
-        memory: Memory = values[buffer]
-        active = frame.mask if gate is None else _both(frame.mask, values[gate])
-        places = places_of(values[index], element, lanes, memory.size, active, fail)
-        memory.store(places, values[value], active)
-
-    return store
-
-
-def _stack(executor: Executor, n: UOp) -> _Action:
-    slot, sources = executor._slot(n), [executor._slot(s) for s in n.src]
-
-    def stack(frame: _Frame) -> None:
-        parts = [frame.values[s] for s in sources]
-        rows = max(p.shape[0] for p in parts)
-        frame.values[slot] = np.concatenate([np.broadcast_to(p, (rows, 1)) for p in parts], axis=1)
-
-    return stack
-
-
-def _broadcast(executor: Executor, n: UOp) -> _Action:
-    slot, source, lanes = executor._slot(n), executor._slot(n.src[0]), n.dtype.count
-
-    def broadcast(frame: _Frame) -> None:
-        value = frame.values[source]
-        frame.values[slot] = np.broadcast_to(value, (value.shape[0], lanes))
-
-    return broadcast
-
-
-def _extract(executor: Executor, n: UOp) -> _Action:
-    slot, source, lane = executor._slot(n), executor._slot(n.src[0]), n.arg
-
-    def extract(frame: _Frame) -> None:
-        frame.values[slot] = frame.values[source][:, lane : lane + 1]
-
-    return extract
-
-
-def _across_lanes(executor: Executor, n: UOp) -> _Action:
-    """The lanes combined in halves: the order inside a reduction is free."""
-    slot, source = executor._slot(n), executor._slot(n.src[0])
-    combine = function_of(n.arg, n.dtype, n.dtype)
-
-    def across(frame: _Frame) -> None:
-        value = frame.values[source]
-        while value.shape[1] > 1:
-            half = value.shape[1] // 2
-            rest = value[:, 2 * half :]
-            value = combine(value[:, :half], value[:, half : 2 * half])
-            if rest.shape[1]:
-                value = np.concatenate([value, rest], axis=1)
-        frame.values[slot] = value
-
-    return across
-
-
-def _nothing(executor: Executor, n: UOp) -> _Action:
-    return lambda frame: None
-
-
-_ACTIONS: Final[dict[Ops, Callable[[Executor, UOp], _Action]]] = {
-    Ops.LOCAL: _local,
-    Ops.LOAD: _load,
-    Ops.STORE: _store,
-    Ops.STACK: _stack,
-    Ops.BROADCAST: _broadcast,
-    Ops.EXTRACT: _extract,
-    Ops.HREDUCE: _across_lanes,
-    Ops.BARRIER: _nothing,
-}
 
 
 def execute(

@@ -23,7 +23,7 @@ __all__ = ["decompositions"]
 @lru_cache(maxsize=64)
 def decompositions(target: Target) -> PatternMatcher:
     """The rules that bring a graph to what `target` honours natively."""
-    rules = elementary
+    rules = elementary(target)
     if Ops.THREEFRY not in target.ops:
         rules = rules + threefry
     return rules + floor_division + narrow_floats(target) + exact

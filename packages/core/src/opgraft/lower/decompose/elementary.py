@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from opgraft.ir.elementary import expansion
 from opgraft.ir.matcher import PatternMatcher
-from opgraft.ir.ops import GroupOp
+from opgraft.ir.ops import Ops
 from opgraft.ir.pattern import UPat
 from opgraft.ir.uop import UOp
+from opgraft.target import Target
 
 
 def polynomial(n: UOp) -> UOp:
@@ -14,5 +15,8 @@ def polynomial(n: UOp) -> UOp:
     return expansion(n.op, n.src[0])
 
 
-elementary = PatternMatcher([(UPat(set(GroupOp.ELEMENTARY), name="n"), polynomial)])
-"""The same graph on every device, so that every device gives the same bits."""
+def elementary(target: Target) -> PatternMatcher:
+    """The functions that the target does not have: the same graph on every device, so that every
+    device gives the same bits. (A renderer that has one renders that graph, too.)"""
+    lacking = [op for op in (Ops.EXP2, Ops.LOG2, Ops.SIN) if op not in target.ops]
+    return PatternMatcher([(UPat(set(lacking), name="n"), polynomial)] if lacking else [])

@@ -63,7 +63,7 @@ def through_float32(lacks: tuple[DType, ...]) -> PatternMatcher:
             return _rounds_as(n.src[0], result, single).cast(n.dtype)
         return None
 
-    computed = GroupOp.ALU - _BITWISE - GroupOp.ELEMENTARY
+    computed = GroupOp.ALU - _BITWISE
     return PatternMatcher(
         [
             (UPat(set(computed), name="n"), arithmetic, "16-bit float through float32"),

@@ -1,0 +1,104 @@
+"""Helpers for what GNU C has no operator for: fused multiply-add, float16.
+
+Each is a macro or an inline function, written into the source before the kernel. Which form a
+compiler gets is decided by its own macros, so one source serves gcc, clang and zig at any
+instruction set.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+INLINE: Final = "static inline __attribute__((always_inline))"
+
+# gcc's builtins by element and bytes of the vector: (condition, call)
+_FUSED: Final = {
+    ("f32", 64): ("__AVX512F__", "__builtin_ia32_vfmaddps512_mask((a),(b),(c),-1,4)"),
+    ("f64", 64): ("__AVX512F__", "__builtin_ia32_vfmaddpd512_mask((a),(b),(c),-1,4)"),
+    ("f32", 32): ("__FMA__", "__builtin_ia32_vfmaddps256((a),(b),(c))"),
+    ("f64", 32): ("__FMA__", "__builtin_ia32_vfmaddpd256((a),(b),(c))"),
+    ("f32", 16): ("__FMA__", "__builtin_ia32_vfmaddps((a),(b),(c))"),
+    ("f64", 16): ("__FMA__", "__builtin_ia32_vfmaddpd((a),(b),(c))"),
+}
+
+
+def fused_multiply_add(name: str, kind: str, element: str, lanes: int, scalar_call: str) -> str:
+    """`name(a, b, c)` for a vector type, rounded once.
+
+    clang's builtin is new; before it, contraction allowed for this one expression does the same
+    on every machine that has the instruction. Elsewhere gcc makes one instruction of the loop.
+    """
+    signature = f"{INLINE} {kind} {name}({kind} a,{kind} b,{kind} c)"
+    loop = f"{signature}{{{kind} r;for(int l=0;l<{lanes};l++)r[l]={scalar_call}(a[l],b[l],c[l]);"
+    lines = [
+        "#ifdef __clang__",
+        "#if __has_builtin(__builtin_elementwise_fma)",
+        f"#define {name}(a,b,c) __builtin_elementwise_fma((a),(b),(c))",
+        "#else",
+        f"{signature}{{",
+        "#pragma clang fp contract(fast)",
+        "return a*b+c;}",
+        "#endif",
+    ]
+    bits = int(element[1:])
+    builtin = _FUSED.get((element, lanes * bits // 8))
+    if builtin is not None:
+        lines += [f"#elif defined({builtin[0]})", f"#define {name}(a,b,c) (({kind}){builtin[1]})"]
+    return "\n".join([*lines, "#else", loop + "return r;}", "#endif"])
+
+
+def float16_to_float32(name: str, lanes: int, otherwise: str) -> str:
+    """`name(h)`: a uint16 vector (or scalar) of float16 bits as float32."""
+    if lanes == 1:
+        body = "__builtin_ia32_vcvtph2ps((og_h8){(short)h})[0]"
+        signature = f"{INLINE} float {name}(unsigned short h)"
+    elif lanes == 8:
+        body = "(f32x8)__builtin_ia32_vcvtph2ps256((og_h8)h)"
+        signature = f"{INLINE} f32x8 {name}(u16x8 h)"
+    elif lanes == 16:
+        body = "(f32x16)__builtin_ia32_vcvtph2ps512_mask((og_h16)h,(f32x16){},-1,4)"
+        signature = f"{INLINE} f32x16 {name}(u16x16 h)"
+    elif lanes == 4:
+        body = (
+            "(f32x4)__builtin_ia32_vcvtph2ps((og_h8)__builtin_shufflevector(h,h,0,1,2,3,0,1,2,3))"
+        )
+        signature = f"{INLINE} f32x4 {name}(u16x4 h)"
+    else:
+        return otherwise
+    return _with_f16c(lanes, f"{signature}{{return {body};}}", otherwise)
+
+
+def float32_to_float16(name: str, lanes: int, otherwise: str) -> str:
+    """`name(x)`: float32 rounded to float16, as uint16 bits."""
+    if lanes == 1:
+        body = "(unsigned short)__builtin_ia32_vcvtps2ph((og_f4){x},8)[0]"
+        signature = f"{INLINE} unsigned short {name}(float x)"
+    elif lanes == 8:
+        body = "(u16x8)__builtin_ia32_vcvtps2ph256(x,8)"
+        signature = f"{INLINE} u16x8 {name}(f32x8 x)"
+    elif lanes == 16:
+        body = "(u16x16)__builtin_ia32_vcvtps2ph512_mask(x,8,(og_h16){},-1)"
+        signature = f"{INLINE} u16x16 {name}(f32x16 x)"
+    elif lanes == 4:
+        body = (
+            "__builtin_shufflevector((og_u8)__builtin_ia32_vcvtps2ph(x,8),"
+            "(og_u8)__builtin_ia32_vcvtps2ph(x,8),0,1,2,3)"
+        )
+        signature = f"{INLINE} u16x4 {name}(f32x4 x)"
+    else:
+        return otherwise
+    return _with_f16c(lanes, f"{signature}{{return {body};}}", otherwise)
+
+
+def _with_f16c(lanes: int, quick: str, otherwise: str) -> str:
+    condition = "__AVX512F__" if lanes == 16 else "__F16C__"
+    return "\n".join([f"#ifdef {condition}", quick, "#else", otherwise, "#endif"])
+
+
+F16C_TYPES: Final = {
+    "og_h8": "typedef short og_h8 __attribute__((vector_size(16)));",
+    "og_u8": "typedef unsigned short og_u8 __attribute__((vector_size(16)));",
+    "og_h16": "typedef short og_h16 __attribute__((vector_size(32)));",
+    "og_f4": "typedef float og_f4 __attribute__((vector_size(16)));",
+}
+"""The types that the builtins of F16C take."""

@@ -1,0 +1,50 @@
+"""Run a kernel on a device, with Python numbers for its memory."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+from opgraft import DType
+from opgraft.ir import UOp
+from opgraft.ir.evaluate import bits_to_value, value_to_bits
+from opgraft.runtime import Device, compile_kernel
+
+from .memory import parameters
+from .oracle import Memory
+
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+def encode(values: list[Any], dtype: DType) -> bytes:
+    """The values as they lie in memory."""
+    words = [value_to_bits(v, dtype) for v in values]
+    return array.array(_CODES[dtype.itemsize], words).tobytes()
+
+
+def decode(data: bytes, dtype: DType) -> list[Any]:
+    words = array.array(_CODES[dtype.itemsize])
+    words.frombytes(data)
+    return [bits_to_value(w, dtype) for w in words]
+
+
+def execute(
+    device: Device, sink: UOp, memory: Memory, variables: dict[str, int] | None = None
+) -> Memory:
+    """The memory after the kernel ran on `device`; `memory` itself is left alone."""
+    executable = compile_kernel(device, sink)
+    buffers = []
+    dtypes = {slot: p.dtype for slot, p in parameters(sink).items()}
+    for slot, dtype in dtypes.items():
+        data = encode(memory[slot], dtype)
+        buffer = device.buffer(len(data))
+        buffer.copy_in(memoryview(data))
+        buffers.append(buffer)
+    names = sorted(variables or {})
+    executable.run(buffers, tuple((variables or {})[n] for n in names), wait=True)
+    result: Memory = {}
+    for (slot, dtype), buffer in zip(dtypes.items(), buffers, strict=True):
+        out = bytearray(buffer.nbytes)
+        buffer.copy_out(memoryview(out))
+        result[slot] = decode(bytes(out), dtype)
+    return result

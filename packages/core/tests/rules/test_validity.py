@@ -1,0 +1,86 @@
+"""What a condition proves about what it guards."""
+
+from __future__ import annotations
+
+from opgraft import UOp, dtypes, simplify
+from opgraft.ir.ops import Ops
+from opgraft.rules.sets import symbolic
+from opgraft.rules.validity import simplify_under
+
+I, J = UOp.range(8, "i"), UOp.range(4, "j")
+BUFFER = UOp(Ops.PARAM, dtypes.float32, (), (0, 64))
+
+
+def test_a_gated_index_uses_the_bounds_of_its_gate() -> None:
+    gate = (I < 3) & (J < 3)
+    made = simplify(BUFFER.load((I * 4 + J) // 12, gate, 0.0))
+    assert made is simplify(BUFFER.load(0, gate, 0.0))
+
+
+def test_a_gate_that_bounds_say_is_true_goes() -> None:
+    assert simplify(BUFFER.load(I, I < 8, 0.0)) is BUFFER.load(I)
+    padded = (I - 1 < 7) & (UOp.const(dtypes.index, -2) < I - 1)
+    assert simplify(BUFFER.load(I, padded, 0.0)) is BUFFER.load(I)
+
+
+def test_a_gate_that_is_false_leaves_the_alternative() -> None:
+    other = UOp.const(dtypes.float32, 7.0)
+    assert simplify(BUFFER.load(I, I < 0, other)) is other
+    never = (I < 3) & (UOp.const(dtypes.index, 4) < I)
+    assert simplify(BUFFER.load(I, never, other)) is other
+
+
+def test_a_store_is_ungated_and_its_index_simplified() -> None:
+    value = UOp.const(dtypes.float32, 1.0)
+    assert simplify(BUFFER.store(I, value, I < 8)) is BUFFER.store(I, value)
+    made = simplify(BUFFER.store(I % 4 + J * 8, value, I < 4))
+    assert made is simplify(BUFFER.store(I + J * 8, value, I < 4))
+
+
+def test_a_bound_of_a_sum_is_used() -> None:
+    x = I * 4 + J
+    assert simplify((x < 12).where(x // 12, I)) is simplify((I < 3).where(0, I))
+
+
+def test_both_branches_know_the_condition() -> None:
+    x = UOp.variable("x", 0, 99)
+    assert simplify((x < 10).where(x // 10, x)) is (x < 10).where(0, x)
+    # in the second branch 10 <= x
+    assert simplify((x < 10).where(x + 1, x.maximum(5))) is (x < 10).where(x + 1, x)
+    assert simplify((x < 90).where(x, x // 10)) is (x < 90).where(x, 9)
+
+
+def test_clauses_know_each_other() -> None:
+    x = UOp.variable("x", 0, 99)
+    assert simplify((x < 10) & (x // 10 < 1)) is (x < 10)
+    assert simplify((x < 10) & (x < 20)) is (x < 10)
+    assert simplify((x < 10) | (x < 20)) is (x < 20)
+    assert simplify((x < 10) & (UOp.const(dtypes.index, 20) < x)).const_value is False
+    assert simplify((x < 20) | (UOp.const(dtypes.index, 10) < x)).const_value is True
+
+
+def test_a_load_inside_a_branch_keeps_its_index() -> None:
+    # it is carried out whether the condition holds or not
+    x = UOp.variable("x", 0, 99)
+    guarded = (x < 10).where(BUFFER.load(x % 10), 0.0)
+    loads = [n for n in simplify(guarded).toposort() if n.op is Ops.LOAD]
+    assert [n.src[1] for n in loads] == [x % 10]
+
+
+def test_a_reduction_inside_a_branch_keeps_its_own_range() -> None:
+    r = UOp.range(8, "r")
+    inner = BUFFER.load(r // 4).reduce(Ops.ADD, r)
+    outer = (r < 4).where(inner, 1.0)
+    assert any(n.op is Ops.IDIV for n in simplify(outer).toposort())
+
+
+def test_gate_and_value_merge() -> None:
+    gate = UOp.variable("x", 0, 99) < 10
+    made = simplify(gate.where(BUFFER.load(I, gate, 0.0), 3.0))
+    assert made is BUFFER.load(I, gate, 3.0)
+
+
+def test_nothing_is_claimed_under_an_impossible_condition() -> None:
+    x = UOp.variable("x", 0, 99)
+    never = (x < 3) & (UOp.const(dtypes.index, 4) < x)
+    assert simplify_under(never, x // 7, symbolic) is None
