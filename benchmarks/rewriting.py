@@ -296,7 +296,9 @@ def profile() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer runs")
     parser.add_argument("--profile", action="store_true", help="also trace the rules on one graph")
     options = parser.parse_args()

@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from sklearn.datasets import load_digits
+
 from opgraft import journal
 from opgraft_tensor import Tensor, manual_seed, nn
-from sklearn.datasets import load_digits
 
 SHADES = " .:-=+*#%@"
 
@@ -112,7 +113,9 @@ def show(images: np.ndarray, labels: np.ndarray, found: np.ndarray) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from opgraft_tensor import Tensor, grad, realize_all
 from oracle import evaluate_numpy
 

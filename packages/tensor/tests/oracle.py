@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
+
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp, toposort
@@ -161,9 +162,7 @@ def _slices(region: Sequence[tuple[int, int, int]]) -> tuple[Any, ...]:
 
 def _window(a: Array, axis: int, size: int, stride: int, dilation: int) -> Array:
     count = max((a.shape[axis] - dilation * (size - 1) - 1) // stride + 1, 0)
-    parts = [
-        np.take(a, np.arange(count) * stride + k * dilation, axis=axis) for k in range(size)
-    ]
+    parts = [np.take(a, np.arange(count) * stride + k * dilation, axis=axis) for k in range(size)]
     return np.stack(parts, axis=-1)
 
 

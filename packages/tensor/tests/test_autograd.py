@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from checks import check_gradient, same, value
 from opgraft_tensor import Tensor, einsum, grad
 
@@ -198,9 +199,7 @@ def test_backward_fills_leaves_and_adds_up() -> None:
 
 
 def test_equal_constants_are_different_leaves() -> None:
-    a, b = Tensor.zeros(2, requires_grad=True) if False else Tensor.zeros(2), Tensor.zeros(2)
-    a.requires_grad_()
-    b.requires_grad_()
+    a, b = Tensor.zeros(2).requires_grad_(), Tensor.zeros(2).requires_grad_()
     (a * 2 + b * 3).sum().backward()
     same(a.grad, np.full(2, 2, np.float32))
     same(b.grad, np.full(2, 3, np.float32))
@@ -252,6 +251,14 @@ def test_what_has_no_gradient_is_refused() -> None:
         Tensor([1.0]).sum().backward()
     with pytest.raises(ValueError, match="gradient of shape"):
         Tensor([1.0, 2.0], requires_grad=True).backward(Tensor([1.0]))
+
+
+def test_a_constant_is_no_variable_unless_it_is_a_leaf() -> None:
+    x = Tensor(2.0)
+    with pytest.raises(ValueError, match="requires_grad=True"):
+        grad(x * x, x)
+    leaf = Tensor(2.0, requires_grad=True)
+    same(grad(leaf * leaf * x, leaf)[0], np.float32(8))
 
 
 def test_half_precision_gradients_have_their_dtype() -> None:

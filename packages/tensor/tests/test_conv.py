@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+
 from checks import same, value
 from opgraft_tensor import Tensor
 

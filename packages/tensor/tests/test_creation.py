@@ -7,6 +7,7 @@ import gc
 import ml_dtypes
 import numpy as np
 import pytest
+
 from checks import same, value
 from opgraft_tensor import Tensor
 

@@ -7,6 +7,7 @@ import operator
 
 import numpy as np
 import pytest
+
 from checks import agree, same, ulps, value
 from opgraft_tensor import Tensor
 

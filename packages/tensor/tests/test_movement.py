@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from checks import same
 from opgraft_tensor import Tensor
 

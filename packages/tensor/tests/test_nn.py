@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from checks import check_gradient, same, value
 from opgraft_tensor import Tensor, grad, manual_seed, nn
 
@@ -88,7 +89,7 @@ def test_dropout() -> None:
     assert set(np.unique(out)) == {0, np.float32(1 / 0.75)}
     assert abs((out == 0).mean() - 0.25) < 0.01
     assert value(layer.eval()(Tensor.ones(5))).tolist() == [1] * 5
-    x = Tensor.ones(100)
+    x = Tensor(np.ones(100, np.float32))
     dropped = layer.train()(x)
     assert ((value(grad(dropped.sum(), x)[0]) == 0) == (value(dropped) == 0)).all()
     with pytest.raises(ValueError, match="rate"):
@@ -191,7 +192,9 @@ def test_optimizers_follow_their_formulas(make, arguments) -> None:
     for _ in range(4):
         (p - goal).square().sum().backward()
         optimizer.step()
-    np.testing.assert_allclose(p.numpy(), numpy_steps(steps=4, target=target, **arguments), rtol=1e-9)
+    np.testing.assert_allclose(
+        p.numpy(), numpy_steps(steps=4, target=target, **arguments), rtol=1e-9
+    )
     assert p.is_leaf
     assert p.grad is None
 
@@ -320,7 +323,9 @@ def test_files_that_are_none_are_refused(tmp_path, content) -> None:
 @pytest.mark.parametrize("device", ["INTERP", "CPU"])
 def test_a_network_learns(device) -> None:
     manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 16, device=device), Tensor.relu, nn.Linear(16, 3, device=device))
+    model = nn.Sequential(
+        nn.Linear(4, 16, device=device), Tensor.relu, nn.Linear(16, 3, device=device)
+    )
     optimizer = nn.Adam(model.parameters(), lr=0.05)
     x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
     inputs, labels = Tensor(x, device=device), Tensor(x[:, :3].argmax(1), device=device)

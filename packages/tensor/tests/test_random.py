@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from checks import run, value
 from opgraft.dtype import dtypes
 from opgraft.ir.evaluate import alu
@@ -81,7 +82,9 @@ def test_devices_agree() -> None:
         found.append(run(Tensor.uniform(3, 5, device=device), Tensor.normal(7, device=device),
                          Tensor.randint(6, high=1000, device=device)))  # fmt: skip
     manual_seed(11)
-    meant = [value(t) for t in (Tensor.uniform(3, 5), Tensor.normal(7), Tensor.randint(6, high=1000))]
+    meant = [
+        value(t) for t in (Tensor.uniform(3, 5), Tensor.normal(7), Tensor.randint(6, high=1000))
+    ]
     for interp, cpu, exact in zip(*found, meant):
         assert (interp == cpu).all()
         np.testing.assert_allclose(interp, exact, rtol=1e-5, atol=1e-6)

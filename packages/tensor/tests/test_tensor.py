@@ -8,6 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
+
 from checks import value
 from opgraft.errors import DeviceError
 from opgraft_tensor import Tensor, realize_all

@@ -20,6 +20,7 @@ from opgraft.settings import Setting, declare, using
 
 if TYPE_CHECKING:
     from opgraft.dtype import DType, Scalar, dtypes
+    from opgraft.forking import renewed_in_children
     from opgraft.ir.evaluate import evaluate
     from opgraft.ir.linear import KernelInfo, LinearProgram
     from opgraft.ir.matcher import EqualitySet, PatternMatcher
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "opgraft.dtype": ("DType", "Scalar", "dtypes"),
+    "opgraft.forking": ("renewed_in_children",),
     "opgraft.ir.evaluate": ("evaluate",),
     "opgraft.ir.linear": ("KernelInfo", "LinearProgram"),
     "opgraft.ir.matcher": ("EqualitySet", "PatternMatcher"),
@@ -157,6 +159,7 @@ __all__ = [
     "linear_to_text",
     "node_to_text",
     "parse_linear",
+    "renewed_in_children",
     "settings",
     "show_launch",
     "simplify",

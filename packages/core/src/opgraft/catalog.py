@@ -53,7 +53,7 @@ class Catalog:
     >>> Device.canonical("CPV")
     Traceback (most recent call last):
     opgraft.errors.DeviceError: there is no device 'CPV'; known: CPU, INTERP, NULL
-    Did you mean CPU? `opgraft devices` shows what works here.
+    Did you mean CPU? `opgraft devices` shows more.
     """
 
     def __init__(self, registry: Registry = REGISTRY) -> None:

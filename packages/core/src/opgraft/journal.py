@@ -7,8 +7,9 @@ at a list:
         journal.tell("plan", "3 kernels", begin, text=...)
 
 Kinds in use: "kernel" (runtime: one was made; details device and pair by name, the device itself
-as `on`, sink, executable, lowering and compiling in seconds, found: in the cache), "plan" (what a
-scheduler chose and at what cost; details text). Every event with a text is shown by `explain`.
+as `on`, sink, executable, lowering and compiling in seconds, found: in the cache), "launch"
+(runtime: one ran; details program, and took in seconds), "plan" (what a scheduler chose and at
+what cost; details text). Every event with a text is shown by `explain`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def suits(expression: UOp) -> bool:
         if n.dtype.count != 1 or n.op in (Ops.THREEFRY, Ops.MULACC, Ops.CDIV, Ops.CMOD):
             return False
         if n.dtype.is_index:
-            if not (-_LARGEST < n.vmin and n.vmax < _LARGEST):
+            if not (n.vmin > -_LARGEST and n.vmax < _LARGEST):
                 return False
         elif n.dtype not in dtypes.all:
             return False

@@ -1,14 +1,15 @@
 """The fuzzer: random expressions, evaluated as they are and after each set of rules.
 
-`python -m checking.fuzz --seconds 60 [--seed N]`. An evaluator takes expressions of one dtype
-list and rows of assignments, and gives the values; devices can be joined to the list (see
-devices.py). A failure is shrunk, keeping the rule that fails, and told with its seed.
+`python -m checking.fuzz --seconds 60 [--seed N] [--devices INTERP,CPU]`. A failure is shrunk,
+keeping the rule that fails, and told with its seed. With devices, half of the time goes to
+kernels made of such expressions (devices.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import random
 import sys
 import time
@@ -16,12 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from opgraft.catalog import Device
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import RewriteError
 from opgraft.ir import EqualitySet, PatternMatcher, UOp, graph_rewrite
 from opgraft.ir.matcher import Rule
 from opgraft.rules.sets import sym, symbolic, symbolic_simple
 
+from . import devices
 from .generator import Pool
 from .instances import FLOATS, Filler, NoInstance
 from .judge import judge
@@ -42,6 +45,10 @@ _MIXED: Final[tuple[tuple[DType, ...], ...]] = (
     (dtypes.float32, dtypes.int16, dtypes.uint8),
     FLOATS,
 )
+
+
+# Expressions of one kernel on a device.
+_BATCH: Final = 16
 
 
 @dataclass(frozen=True)
@@ -204,16 +211,52 @@ def _smaller(x: UOp) -> Iterator[UOp]:
                     yield made
 
 
+def fuzz_devices(
+    seed: int,
+    names: Sequence[str],
+    seconds: float | None = None,
+    count: int | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Tally:
+    """Run expressions on devices, for a time or a number of expressions; the tally."""
+    opened = [Device[name] for name in names]
+    tally, begin, rng = Tally(), time.perf_counter(), random.Random(seed)
+    suited = (e for e in expressions(seed) if devices.suits(e))
+    while (count is None or tally.expressions < count) and (
+        seconds is None or time.perf_counter() - begin < seconds
+    ):
+        batch = list(itertools.islice(suited, _BATCH))
+        tally.expressions += len(batch)
+        tally.comparisons += len(batch) * devices.ROWS * len(opened)
+        for expression, fault in devices.compare(batch, opened, rng):
+            failure = Failure(expression, None, ", ".join(names), "-", fault, tally.expressions)
+            tally.failures.append(failure)
+            if tell is not None:
+                tell(str(failure))
+    tally.seconds = time.perf_counter() - begin
+    return tally
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--devices", default="", help="names, separated by commas")
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().getrandbits(32) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
-    tally = fuzz(seed, seconds=given.seconds, tell=lambda text: print(text, flush=True))
-    print(tally)
-    return 1 if tally.failures else 0
+    names = [name for name in given.devices.split(",") if name]
+    seconds = given.seconds / 2 if names else given.seconds
+    tallies = {"rules": fuzz(seed, seconds=seconds, tell=_tell)}
+    print(f"rules: {tallies['rules']}", flush=True)
+    if names:
+        tallies["devices"] = fuzz_devices(seed, names, seconds=seconds, tell=_tell)
+        print(f"{given.devices}: {tallies['devices']}")
+    return 1 if any(tally.failures for tally in tallies.values()) else 0
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,11 @@ def test_a_scalar_dtype_accepts_its_vectors_and_a_vector_itself_alone() -> None:
         (numbers, [dtypes.float16, dtypes.index, dtypes.uint8], [dtypes.bool]),
         (bools, [dtypes.bool], [dtypes.uint8]),
         (index | dtypes.bool, [dtypes.index, dtypes.bool], [dtypes.int64]),
-        ([dtypes.int8, floats, "index"], [dtypes.int8, dtypes.float64, dtypes.index], [dtypes.bool]),
+        (
+            [dtypes.int8, floats, "index"],
+            [dtypes.int8, dtypes.float64, dtypes.index],
+            [dtypes.bool],
+        ),
     ],
 )
 def test_groups_of_dtypes(group: Any, inside: list[DType], outside: list[DType]) -> None:

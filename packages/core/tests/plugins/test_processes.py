@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+
+from opgraft.cli.trial import tiny_kernel
+from opgraft.ir.text import to_text
 
 Python = Callable[..., "CompletedProcess[str]"]
 
@@ -229,3 +233,43 @@ def test_import_and_interpreter_work_without_any_compiler(python: Python) -> Non
     assert lines[3].split()[0] in ("DeviceError", "CompileError")
     assert "PATH" in lines[3]
     assert sys.executable  # the interpreter itself is found without PATH
+
+
+# ---- the command line with plugins
+
+
+def test_a_plugins_command_joins_the_own_ones(python: Python) -> None:
+    done = python(["-m", "opgraft", "sample", "a", "b"], "good", OPGRAFT_SAMPLE_VOLUME="2")
+    assert good(done) == "sample!! a b\n"
+    assert "    sample    speak\n" in good(python(["-m", "opgraft", "--help"], "good"))
+
+
+def test_a_command_that_two_offer_says_so_when_it_is_used(python: Python) -> None:
+    done = python(["-m", "opgraft", "sample"], "good", "rival")
+    assert done.returncode == 1
+    assert done.stderr.startswith("opgraft: command sample is claimed by opgraft-")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_listing_of_plugins_is_one_for_programs_too(python: Python) -> None:
+    done = python(["-m", "opgraft", "plugins", "--json"], "good", "broken")
+    assert done.returncode == 1  # some are broken
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert rows["sample"]["state"] == "loaded"
+    assert rows["sample"]["version"] == "1.2.3"
+    assert "device SAMPLE" in rows["sample"]["offers"]
+    assert rows["raises"]["reason"].endswith("ZeroDivisionError: division by zero")
+    assert rows["raises"]["value"] == "opgraft_broken.raises"
+    assert rows["future"]["state"] == "refused"
+    assert good(python(["-m", "opgraft", "plugins"], "good")).count("loaded") == 4
+
+
+def test_a_kernel_is_compiled_for_a_device_that_is_not_there(
+    python: Python, tmp_path: Path
+) -> None:
+    (tmp_path / "kernel.ir").write_text(to_text(tiny_kernel()))
+    for choice in (["--pair", "LONERC"], ["--device", "loner"]):
+        out = good(python(["-m", "opgraft", "compile", "kernel.ir", *choice], "rival"))
+        assert "og_trial" in out
+    done = python(["-m", "opgraft", "devices", "--list"], "rival")
+    assert "there is none on earth. a telescope." in good(done)

@@ -23,20 +23,20 @@ def shown(x: UOp) -> str:
     return repr(x).partition(": ")[2].removesuffix(">")
 
 
-I, J, K = i(8, "i"), i(4, "j"), i(16, "k")
-FLAT = I * 64 + J * 16 + K
+R, S, T = i(8, "i"), i(4, "j"), i(16, "k")
+FLAT = R * 64 + S * 16 + T
 
 
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        ((I * 4 + J) // 4, "i"),
-        ((I * 4 + J) % 4, "j"),
+        ((R * 4 + S) // 4, "i"),
+        ((R * 4 + S) % 4, "j"),
         (FLAT // 16, "i*4 + j"),
         ((FLAT // 16) % 4, "j"),
         ((FLAT // 16) // 4, "i"),
-        (I * 4 + J < 32, "True"),
-        (((I * 4 + J) // 4) * 4 + (I * 4 + J) % 4, "i*4 + j"),
+        (R * 4 + S < 32, "True"),
+        (((R * 4 + S) // 4) * 4 + (R * 4 + S) % 4, "i*4 + j"),
         (UOp.variable("g", 0, 1024) * 2**20 * 2048 // 4096, "g*524288"),
     ],
     ids=str,
@@ -52,16 +52,16 @@ def test_divisions_of_flat_indices_vanish(expression: UOp, expected: str) -> Non
 
 
 def test_a_flat_index_of_any_kind_prints_as_one_sum() -> None:
-    assert to_text(simplify(FLAT // 16 * 16 + K)) == to_text(I * 64 + J * 16 + K)
+    assert to_text(simplify(FLAT // 16 * 16 + T)) == to_text(R * 64 + S * 16 + T)
 
 
 def test_terms_stand_in_the_order_of_loops_with_the_constant_last() -> None:
-    assert simplify(3 + K + J * 2 + I) is I + J * 2 + K + 3
+    assert simplify(3 + T + S * 2 + R) is R + S * 2 + T + 3
 
 
 def test_equal_terms_are_joined_and_opposite_ones_vanish() -> None:
-    assert simplify(I * 3 + J - I * 3 + J) is J * 2
-    assert simplify(I + (I + (I + I))) is I * 4
+    assert simplify(R * 3 + S - R * 3 + S) is S * 2
+    assert simplify(R + (R + (R + R))) is R * 4
 
 
 def test_a_remainder_and_its_quotient_recombine() -> None:
@@ -111,9 +111,9 @@ def test_blocked_layouts_keep_one_division_each() -> None:
 def test_divisors_may_be_variables() -> None:
     n = UOp.variable("n", 1, 100)
     j = UOp.range(n, "j")
-    assert simplify((I * n + j) // n) is I
-    assert simplify((I * n + j) % n) is j
-    assert simplify((I * n * 4 + n * J) // n) is simplify(I * 4 + J)
+    assert simplify((R * n + j) // n) is R
+    assert simplify((R * n + j) % n) is j
+    assert simplify((R * n * 4 + n * S) // n) is simplify(R * 4 + S)
     x = UOp.variable("x", 0, 9)
     big = UOp.variable("big", 10, 20)
     assert simplify(x // big).const_value == 0
@@ -135,7 +135,7 @@ def test_a_divisor_that_may_be_zero_is_kept() -> None:
 def test_comparisons_lose_common_parts_factors_and_divisions() -> None:
     x, y = UOp.variable("x", 0, 99), UOp.variable("y", 0, 99)
     assert simplify(x * 4 + y < y + 12) is (x < 3)
-    assert simplify(I * 4 + J < 20) is (I < 5)
+    assert simplify(R * 4 + S < 20) is (R < 5)
     assert simplify(x // 5 < 3) is (x < 15)
     assert simplify(UOp.const(dtypes.index, 2) < x // 5) is (UOp.const(dtypes.index, 14) < x)
     assert simplify(x * -1 < -3) is (UOp.const(dtypes.index, 3) < x)
@@ -169,9 +169,9 @@ def test_a_hundred_thousand_additions_are_rewritten() -> None:
 
 @pytest.mark.parametrize("lane", range(4))
 def test_the_result_is_the_same_in_every_order_of_making(lane: int) -> None:
-    terms = [I * 64, J * 16, K, UOp.const(dtypes.index, 5)]
+    terms = [R * 64, S * 16, T, UOp.const(dtypes.index, 5)]
     turned = terms[lane:] + terms[:lane]
     total = turned[0]
     for term in turned[1:]:
         total = total + term
-    assert simplify(total) is I * 64 + J * 16 + K + 5
+    assert simplify(total) is R * 64 + S * 16 + T + 5

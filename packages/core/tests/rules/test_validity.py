@@ -7,39 +7,39 @@ from opgraft.ir.ops import Ops
 from opgraft.rules.sets import symbolic
 from opgraft.rules.validity import simplify_under
 
-I, J = UOp.range(8, "i"), UOp.range(4, "j")
+R, S = UOp.range(8, "i"), UOp.range(4, "j")
 BUFFER = UOp(Ops.PARAM, dtypes.float32, (), (0, 64))
 
 
 def test_a_gated_index_uses_the_bounds_of_its_gate() -> None:
-    gate = (I < 3) & (J < 3)
-    made = simplify(BUFFER.load((I * 4 + J) // 12, gate, 0.0))
+    gate = (R < 3) & (S < 3)
+    made = simplify(BUFFER.load((R * 4 + S) // 12, gate, 0.0))
     assert made is simplify(BUFFER.load(0, gate, 0.0))
 
 
 def test_a_gate_that_bounds_say_is_true_goes() -> None:
-    assert simplify(BUFFER.load(I, I < 8, 0.0)) is BUFFER.load(I)
-    padded = (I - 1 < 7) & (UOp.const(dtypes.index, -2) < I - 1)
-    assert simplify(BUFFER.load(I, padded, 0.0)) is BUFFER.load(I)
+    assert simplify(BUFFER.load(R, R < 8, 0.0)) is BUFFER.load(R)
+    padded = (R - 1 < 7) & (UOp.const(dtypes.index, -2) < R - 1)
+    assert simplify(BUFFER.load(R, padded, 0.0)) is BUFFER.load(R)
 
 
 def test_a_gate_that_is_false_leaves_the_alternative() -> None:
     other = UOp.const(dtypes.float32, 7.0)
-    assert simplify(BUFFER.load(I, I < 0, other)) is other
-    never = (I < 3) & (UOp.const(dtypes.index, 4) < I)
-    assert simplify(BUFFER.load(I, never, other)) is other
+    assert simplify(BUFFER.load(R, R < 0, other)) is other
+    never = (R < 3) & (UOp.const(dtypes.index, 4) < R)
+    assert simplify(BUFFER.load(R, never, other)) is other
 
 
 def test_a_store_is_ungated_and_its_index_simplified() -> None:
     value = UOp.const(dtypes.float32, 1.0)
-    assert simplify(BUFFER.store(I, value, I < 8)) is BUFFER.store(I, value)
-    made = simplify(BUFFER.store(I % 4 + J * 8, value, I < 4))
-    assert made is simplify(BUFFER.store(I + J * 8, value, I < 4))
+    assert simplify(BUFFER.store(R, value, R < 8)) is BUFFER.store(R, value)
+    made = simplify(BUFFER.store(R % 4 + S * 8, value, R < 4))
+    assert made is simplify(BUFFER.store(R + S * 8, value, R < 4))
 
 
 def test_a_bound_of_a_sum_is_used() -> None:
-    x = I * 4 + J
-    assert simplify((x < 12).where(x // 12, I)) is simplify((I < 3).where(0, I))
+    x = R * 4 + S
+    assert simplify((x < 12).where(x // 12, R)) is simplify((R < 3).where(0, R))
 
 
 def test_both_branches_know_the_condition() -> None:
@@ -76,8 +76,8 @@ def test_a_reduction_inside_a_branch_keeps_its_own_range() -> None:
 
 def test_gate_and_value_merge() -> None:
     gate = UOp.variable("x", 0, 99) < 10
-    made = simplify(gate.where(BUFFER.load(I, gate, 0.0), 3.0))
-    assert made is BUFFER.load(I, gate, 3.0)
+    made = simplify(gate.where(BUFFER.load(R, gate, 0.0), 3.0))
+    assert made is BUFFER.load(R, gate, 3.0)
 
 
 def test_nothing_is_claimed_under_an_impossible_condition() -> None:

@@ -333,8 +333,6 @@ def _same(n: UOp, d: UOp) -> Gradients:
     return (d,)
 
 
-
-
 RULES: Final[dict[Ops, Rule]] = {
     Ops.ADD: _add,
     Ops.MUL: _mul,

@@ -73,9 +73,7 @@ def depends_on_leaf(uop: UOp) -> bool:
     return any(leaf_owners(n) for n in differentiable_order([uop]))
 
 
-def gradients(
-    outputs: Sequence[tuple[UOp, UOp]], wanted: Sequence[UOp]
-) -> dict[UOp, UOp]:
+def gradients(outputs: Sequence[tuple[UOp, UOp]], wanted: Sequence[UOp]) -> dict[UOp, UOp]:
     """The gradients of sum(output * upstream) by the wanted nodes that the outputs depend on.
 
     `outputs` pairs each output with the upstream gradient, of its shape and dtype.

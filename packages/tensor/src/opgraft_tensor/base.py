@@ -22,7 +22,7 @@ from opgraft_tensor.realize import device_of
 from opgraft_tensor.storage import buffer_node, hold
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 Operand: TypeAlias = "Base | bool | int | float | np.generic | np.ndarray | Sequence[Any]"
 Axis: TypeAlias = int | Sequence[int] | None

@@ -9,7 +9,7 @@ from opgraft_tensor import algebra, graph
 from opgraft_tensor.base import Base
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class Conversion(Base):

@@ -19,7 +19,7 @@ from opgraft_tensor.linalg import contracted
 from opgraft_tensor.reductions import widened
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 PerPlace: TypeAlias = int | Sequence[int]
 """A number for all places, or one for each."""
@@ -93,18 +93,12 @@ class Convolutions(Base):
         each = kernel[1]
         order = (0, 1, *range(2, 2 + places), *range(2 + places, 2 + 2 * places))
         n = size[0]
-        split = graph.reshape(
-            graph.permute(view, order), (n, groups, each, *out, *kernel[2:])
-        )
+        split = graph.reshape(graph.permute(view, order), (n, groups, each, *out, *kernel[2:]))
         rank = 3 + places
-        turned = graph.permute(
-            split, (0, 1, *range(3, rank), 2, *range(rank, rank + places))
-        )
+        turned = graph.permute(split, (0, 1, *range(3, rank), 2, *range(rank, rank + places)))
         x = graph.reshape(turned, (n, groups, 1, *out, each, *kernel[2:]))
         made = graph.cast(right, common)
-        w = graph.reshape(
-            made, (1, groups, kernel[0] // groups, *(1,) * places, each, *kernel[2:])
-        )
+        w = graph.reshape(made, (1, groups, kernel[0] // groups, *(1,) * places, each, *kernel[2:]))
         summed = contracted(x, w, tuple(range(3 + places, 4 + 2 * places)))
         result = graph.reshape(summed, (n, kernel[0], *out))
         if bias is not None:

@@ -36,6 +36,16 @@ class Place(Enum):
     ROOT = "root"
 
 
+def share_inside(index: Index, extents: tuple[int, ...]) -> float:
+    """The share of an index's values that lie within the extents: the rest is under gates, and
+    not evaluated. An estimate, by the bounds of each dimension."""
+    share = 1.0
+    for x, n in zip(index, extents):
+        if x.low < 0 or x.high >= n:
+            share *= min(1.0, n / (x.high - x.low + 1))
+    return share
+
+
 @dataclass
 class Choice:
     """The costs of the places of a node, and what it would be as a local."""
@@ -69,14 +79,17 @@ class Costs:
         nbytes = size * v.dtype.itemsize
         groups = list(dict.fromkeys(g for by_group in demands.values() for g in by_group))
         readers = max(1, sum(map(len, demands.values())))
-        free = sum(prod(r.extent for r in ranges_of(i)) * len(g) for i, g in demands.items())
+        inside = {index: share_inside(index, shape(v)) for index in demands}
+        free = sum(
+            prod(r.extent for r in ranges_of(i)) * len(g) * inside[i] for i, g in demands.items()
+        )
         around = {
             (index, group, self.groups.closure(ranges_of(index), scope))
             for index, by_group in demands.items()
             for group, scopes in by_group.items()
             for scope in scopes
         }
-        runs = sum(prod(r.extent for r in loops) for _, _, loops in around)
+        runs = sum(prod(r.extent for r in loops) * inside[index] for index, _, loops in around)
         # cheap operands of a product are staged by the scheduler; the rest must not hope for it
         evaluations = max(free, runs) if v.op is Ops.REDUCE_AXIS or work > 32 else free
         heavy = facts.heavy.get(v, False)
@@ -91,6 +104,8 @@ class Costs:
             Place.INLINE: again + lost_tile,
             Place.ROOT: nbytes * prices.dram * (1 + readers) + prices.launch,
         }
+        if len(groups) > 1 and v.op in GroupOp.ALU:
+            costs[Place.INLINE] += self._read_again(v, len(groups))
         if heavy and lost_tile and work > 600 and any(g.heavy for g in groups):
             costs[Place.INLINE] = FORBIDDEN
         if v.op is Ops.REDUCE_AXIS and readers > 1 and not exact_again(v):
@@ -102,6 +117,23 @@ class Costs:
         if local is not None:
             costs[Place.LOCAL] = nbytes * prices.cache * (1 + readers) + lost_tile
         return Choice(costs, local, enclosing)
+
+    def _read_again(self, v: UOp, kernels: int) -> float:
+        """What it costs that several kernels read what `v` is computed from.
+
+        A float sum that only `v` needs would be part of its kernel; read by several, it must
+        be stored itself.
+        """
+        prices = self.prices
+        total = 0.0
+        for leaf in self.facts.leaves[v] or ():
+            nbytes = self.facts.size[leaf] * leaf.dtype.itemsize
+            summed = leaf.op is Ops.REDUCE_AXIS and not exact_again(leaf)
+            if summed and self.facts.only_for(leaf, v):
+                total += nbytes * prices.dram * (1 + kernels) + prices.launch
+            else:
+                total += nbytes * prices.dram * (kernels - 1)
+        return total
 
     def _pointwise(self, v: UOp, demands: Asked) -> bool:
         """Whether all demands are at bare outer ranges: a product then keeps its tile."""

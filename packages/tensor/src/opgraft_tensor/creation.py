@@ -15,7 +15,7 @@ from opgraft_tensor.graph import Shape
 from opgraft_tensor.storage import buffer_node
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 DTypeLike = DType | str | None
 
@@ -90,8 +90,10 @@ class Creation(Base):
             count = len(range(int(start), int(stop), int(step)))
         wide = found if found.is_int else dtypes.float64 if not whole else dtypes.int64
         place = graph.arange((count,), 0, wide)
-        made = algebra.shifted(algebra.scale(place, step), start) if start else algebra.scale(
-            place, step
+        made = (
+            algebra.shifted(algebra.scale(place, step), start)
+            if start
+            else algebra.scale(place, step)
         )
         return cls._handle(graph.cast(made, found), device_name(device))
 

@@ -14,7 +14,7 @@ from opgraft_tensor.exchange import is_number
 from opgraft_tensor.graph import elementwise
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class Elementwise(Base):
@@ -215,8 +215,10 @@ class Elementwise(Base):
         return graph.cast(self._uop, dtypes.bool)
 
     def _logical(self, op: Ops, other: Operand) -> Self:
-        right = graph.full((), dtypes.bool, bool(other)) if is_number(other) else graph.cast(
-            self._as_node(other), dtypes.bool
+        right = (
+            graph.full((), dtypes.bool, bool(other))
+            if is_number(other)
+            else graph.cast(self._as_node(other), dtypes.bool)
         )
         return self._new(elementwise(op, self._truth(), right))
 

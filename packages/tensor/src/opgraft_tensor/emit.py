@@ -131,6 +131,7 @@ class Emitter:
             if off:
                 found = self.kept_dims.setdefault(root, [])
                 found += [d for d in off if d not in found]
+        self._keep_what_would_repeat()
         room = self.walk.prices.local_bytes - self.group.local_bytes
         for root, dims in self.kept_dims.items():
             dims.sort()
@@ -142,6 +143,22 @@ class Emitter:
                 self.in_local[root] = None
             else:
                 self.needed[root] = None
+
+    def _keep_what_would_repeat(self) -> None:
+        """Roots whose loops are not outermost for all who read them are kept in memory, too:
+        computed again in other loops, a sum might have other bits."""
+        spine = dict.fromkeys(self._spine())
+        wide = {r: [x for x in self.groups.own_ranges(r) if x.extent != 1] for r in self.own}
+        for root in dict.fromkeys(root for root, _ in self.group.reads):
+            if root not in self.own or root in self.kept_dims or root in self.walk.orders.partial:
+                continue
+            mine = wide[root]
+            same = all(len(x) == len(mine) and all(r in mine for r in x) for x in wide.values())
+            if not same and any(r not in spine for r in mine):
+                own = self.groups.own_ranges(root)
+                self.kept_dims[root] = [
+                    d for d, r in enumerate(own) if r.extent != 1 and r not in spine
+                ]
 
     def _spine(self) -> list[Atom]:
         """Ranges of all roots, less those on which an internal read leaves the iteration."""

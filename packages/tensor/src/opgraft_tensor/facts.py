@@ -33,6 +33,9 @@ LEAVES: Final = frozenset(
 )
 """Where the count of work starts anew: the value is likely to be read, not computed."""
 
+MOST_LEAVES: Final = 12
+"""Leaves of one node that are told apart."""
+
 MOST: Final = 1e12
 """Above this, work is all the same: too dear."""
 
@@ -99,6 +102,13 @@ class Facts:
         """Elements of the largest leaf read."""
         self.heavy: dict[UOp, bool] = {}
         """A reduction that reads each input several times: a product, a convolution."""
+        self.leaves: dict[UOp, tuple[UOp, ...] | None] = {}
+        """The leaves that it is computed from; None: too many to list."""
+        self.users: dict[UOp, list[UOp]] = {}
+        """What has it as a source."""
+        for v in order:
+            for x in v.src:
+                self.users.setdefault(x, []).append(v)
         for v in order:
             self._add(v)
         self.only_summed = self._only_summed(order, outputs)
@@ -127,16 +137,52 @@ class Facts:
             work, leaf = 1.0, size
         elif op is Ops.REDUCE_AXIS:
             times = self.size[v.src[0]] // max(size, 1)
-            work = times * (work + 1.0)
+            work = times * (self._summed_below(v, work) + 1.0)
             depth += 1
             self.heavy[v] = bool(leaf) and times > 1 and size * times / leaf >= 4
         elif op in (Ops.PAD, Ops.WRITE, Ops.UNWINDOW, Ops.ARANGE):
             work += 1.0
         elif op is Ops.GATHER:
             work += 2.0
+        self.leaves[v] = self._leaves_of(v)
         self.work[v] = min(work, MOST)
         self.depth[v] = depth
         self.leaf[v] = leaf
+
+    def _summed_below(self, v: UOp, work: float) -> float:
+        """Operations per element below a reduction: a sum of a sum is one sum, inlined as one."""
+        below = v.src[0]
+        while below.op in GroupOp.VIEW and len(self.users[below]) == 1:
+            below = below.src[0]
+        nested = below.op is Ops.REDUCE_AXIS and len(self.users[below]) == 1
+        if nested and v.arg[0] is Ops.ADD and below.arg[0] is Ops.ADD:
+            return self.work[below]
+        return work
+
+    def _leaves_of(self, v: UOp) -> tuple[UOp, ...] | None:
+        if len(v.src) == 1 and v.src[0].op not in LEAVES:
+            return self.leaves[v.src[0]]
+        found: dict[UOp, None] = {}
+        for x in v.src:
+            below = (x,) if x.op in LEAVES else self.leaves[x]
+            if below is None:
+                return None
+            found.update(dict.fromkeys(below))
+        return tuple(found) if len(found) <= MOST_LEAVES else None
+
+    def only_for(self, leaf: UOp, v: UOp) -> bool:
+        """Whether every way up from `leaf` leads through `v`."""
+        seen: dict[UOp, None] = {}
+        stack = [leaf]
+        while stack:
+            for user in self.users.get(stack.pop(), ()):
+                if user is v or user in seen:
+                    continue
+                if user.op in LEAVES or user not in self.users or len(seen) > 4 * MOST_LEAVES:
+                    return False
+                seen[user] = None
+                stack.append(user)
+        return True
 
     def _only_summed(self, order: list[UOp], outputs: list[UOp]) -> dict[UOp, bool]:
         found = dict.fromkeys(order, True)

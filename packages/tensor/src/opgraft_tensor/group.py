@@ -196,6 +196,8 @@ class Groups:
             return False
         if prod([x.extent for x, _ in pairs]) < prices.parallel and most > prices.small:
             return False
+        if not self._share_a_loop(a, b, pairs):
+            return False
         if self._scans_clash(a, b, pairs) or self._through_third(a, b) or self._through_third(b, a):
             return False
         for x, y in pairs:
@@ -214,6 +216,15 @@ class Groups:
         a.producers.update(b.producers)
         self.log.append((a, b, *why))
         return True
+
+    def _share_a_loop(self, a: Group, b: Group, pairs: list[Pair]) -> bool:
+        """Whether one of the shared loops is a loop of every root: it can stand outermost."""
+        ranges_of = [frozenset(self.own_ranges(r)) for r in a.roots]
+        others_of = [frozenset(self.own_ranges(r)) for r in b.roots]
+        return any(
+            all(x in own for own in ranges_of) and all(y in own for own in others_of)
+            for x, y in pairs
+        )
 
     def _at_identity(self, a: Group, b: Group, pairs: list[Pair]) -> list[Pair]:
         """Without the pairs on which a direct read between the groups leaves the iteration."""

@@ -19,12 +19,12 @@ from opgraft.dtype import dtypes
 from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, graph
 from opgraft_tensor.base import Base, Operand, check_number
-from opgraft_tensor.exchange import from_nested, is_number, make_storage
+from opgraft_tensor.exchange import is_number, make_storage
 from opgraft_tensor.graph import Region, Shape, shape
 from opgraft_tensor.storage import buffer_node
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,7 @@ class Indexing(Base):
             else:
                 index = entry.__index__()
                 if not -extent <= index < extent:
-                    raise IndexError(
-                        f"index {index} is outside axis {axis} of shape {self.shape}"
-                    )
+                    raise IndexError(f"index {index} is outside axis {axis} of shape {self.shape}")
                 region.append((index % extent, 1, 1))
                 if advanced:  # next to arrays, an integer is an array of no axes
                     places.append(place)
@@ -303,13 +301,16 @@ class Indexing(Base):
         """`take_along_axis` with PyTorch's order of arguments; other axes may be shorter."""
         if isinstance(indices, Base):
             place = self._axis(axis)
-            bounds = [(0, n if i == place else m, 1)
-                      for i, (n, m) in enumerate(zip(self.shape, indices.shape))]
+            bounds = [
+                (0, n if i == place else m, 1)
+                for i, (n, m) in enumerate(zip(self.shape, indices.shape))
+            ]
             part = self._new(graph.slice_(self._uop, tuple(bounds)))
             return part.take_along_axis(indices, axis)
         values = np.asarray(indices)
-        return self.gather(axis, self._new(buffer_node(make_storage(
-            values, dtypes.int64, self._device))))
+        return self.gather(
+            axis, self._new(buffer_node(make_storage(values, dtypes.int64, self._device)))
+        )
 
     def one_hot(self, classes: int) -> Self:
         """Integers as rows of `classes` zeros with a one; int64. Outside: no one at all."""

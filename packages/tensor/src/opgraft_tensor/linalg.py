@@ -18,7 +18,7 @@ from opgraft_tensor.graph import Shape, shape
 from opgraft_tensor.reductions import widened
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class Products(Base):

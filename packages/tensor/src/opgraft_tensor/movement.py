@@ -13,7 +13,7 @@ from opgraft_tensor.base import Base, check_number
 from opgraft_tensor.exchange import sequence_shape
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class Movement(Base):
@@ -142,9 +142,7 @@ class Movement(Base):
         if a > b:
             raise ValueError(f"flatten from axis {first} to {last} of shape {self.shape}")
         joined = math.prod(self.shape[a : b + 1])
-        return self._new(
-            graph.reshape(self._uop, (*self.shape[:a], joined, *self.shape[b + 1 :]))
-        )
+        return self._new(graph.reshape(self._uop, (*self.shape[:a], joined, *self.shape[b + 1 :])))
 
     def unflatten(self, axis: int, sizes: Sequence[int]) -> Self:
         """One axis as several; one of their extents may be -1."""
@@ -185,9 +183,7 @@ class Movement(Base):
                 m == n for i, (m, n) in enumerate(zip(self.shape, part.shape)) if i != a
             )
             if not same:
-                raise ValueError(
-                    f"cannot join shapes {self.shape} and {part.shape} along axis {a}"
-                )
+                raise ValueError(f"cannot join shapes {self.shape} and {part.shape} along axis {a}")
         dtype = promote(*[p.dtype for p in parts])
         nodes = [graph.cast(self._as_node(p), dtype) for p in parts]
         total = sum(p.shape[a] for p in parts)

@@ -22,6 +22,7 @@ from opgraft_tensor.exchange import make_storage
 from opgraft_tensor.graph import Shape, elementwise, full
 from opgraft_tensor.storage import buffer_node
 
+
 class Generator:
     """Streams of random numbers from one seed; any thread may draw."""
 

@@ -20,7 +20,6 @@ from opgraft_tensor.graph import constant_of, shape
 from opgraft_tensor.storage import Storage, keep, kept
 
 
-
 def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
     """The BUFFER node of each output, computed where it was not yet.
 
@@ -114,5 +113,3 @@ def _fill(uop: UOp, device: str) -> bool:
         return False
     keep(uop, Storage(size, uop.dtype, device, host_values(values, uop.dtype)))
     return True
-
-

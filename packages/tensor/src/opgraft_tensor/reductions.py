@@ -18,7 +18,7 @@ from opgraft_tensor.base import Axis, Base
 from opgraft_tensor.graph import shape
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 def widened(uop: UOp) -> UOp:
@@ -61,11 +61,15 @@ class Reductions(Base):
 
     def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
         """The greatest, nan if any is; equal ones share a gradient evenly."""
-        return self._new(self._reduced(self._uop, self._extreme(Ops.MAX), self._axes(axis), keepdim))
+        return self._new(
+            self._reduced(self._uop, self._extreme(Ops.MAX), self._axes(axis), keepdim)
+        )
 
     def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
         """The least, nan if any is; equal ones share a gradient evenly."""
-        return self._new(self._reduced(self._uop, self._extreme(Ops.MIN), self._axes(axis), keepdim))
+        return self._new(
+            self._reduced(self._uop, self._extreme(Ops.MIN), self._axes(axis), keepdim)
+        )
 
     def _extreme(self, op: Ops) -> Ops:
         if not self.dtype.is_bool:

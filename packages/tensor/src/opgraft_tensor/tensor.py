@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,9 @@ import numpy as np
 from opgraft.dtype import DType, dtypes, promote, to_dtype
 from opgraft.ir.ops import Ops
 from opgraft_tensor import autograd, graph
-from opgraft_tensor.base import Base
-from opgraft_tensor.convolution import Convolutions
+from opgraft_tensor.base import Base, Operand
 from opgraft_tensor.conversion import Conversion
+from opgraft_tensor.convolution import Convolutions
 from opgraft_tensor.creation import Creation
 from opgraft_tensor.devices import device_name
 from opgraft_tensor.elementwise import Elementwise
@@ -34,7 +33,7 @@ from opgraft_tensor.reductions import Reductions
 from opgraft_tensor.storage import Identity, Storage, buffer_node
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
     from opgraft.ir.uop import UOp
 
@@ -178,13 +177,11 @@ class Tensor(
     def __index__(self) -> int:
         if not self.dtype.is_int:
             raise TypeError(f"a tensor of {self.dtype} is no index")
-        return operator.index(self.item())
+        return int(self.item())
 
     def __repr__(self) -> str:
         gradient = ", requires_grad=True" if self._leaf else ""
-        return (
-            f"Tensor(shape={self.shape}, dtype={self.dtype}, device={self._device!r}{gradient})"
-        )
+        return f"Tensor(shape={self.shape}, dtype={self.dtype}, device={self._device!r}{gradient})"
 
     # ---- memory
 
@@ -210,16 +207,16 @@ class Tensor(
 
     # ---- in place
 
-    def __iadd__(self, other: Any) -> Self:
+    def __iadd__(self, other: Operand) -> Self:  # type: ignore[misc]
         return self.assign(self + other)
 
-    def __isub__(self, other: Any) -> Self:
+    def __isub__(self, other: Operand) -> Self:  # type: ignore[misc]
         return self.assign(self - other)
 
-    def __imul__(self, other: Any) -> Self:
+    def __imul__(self, other: Operand) -> Self:  # type: ignore[misc]
         return self.assign(self * other)
 
-    def __itruediv__(self, other: Any) -> Self:
+    def __itruediv__(self, other: Operand) -> Self:  # type: ignore[misc]
         return self.assign(self / other)
 
     # ---- gradients
@@ -350,14 +347,18 @@ def grad(
     for tensor in (*results, *sources):
         if not tensor.dtype.is_float:
             raise TypeError(f"only floats have gradients, not {tensor.dtype}")
+    for source in sources:
+        if graph.constant_of(source.uop) is not None:
+            raise ValueError(
+                f"{source!r} is one constant, which is folded into what is made of it; "
+                "make it with requires_grad=True, or from an array, to have its gradient"
+            )
     pairs = []
     for i, result in enumerate(results):
         ones = graph.full(result.shape, result.dtype, 1)
         pairs.append((result.uop, ones if given is None else result._upstream(given[i])))
     found = autograd.gradients(pairs, [s.uop for s in sources])
-    return [
-        s._new(found.get(s.uop, graph.full(s.shape, s.dtype, 0))) for s in sources
-    ]
+    return [s._new(found.get(s.uop, graph.full(s.shape, s.dtype, 0))) for s in sources]
 
 
 def einsum(equation: str, *operands: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Final
 
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp, toposort
-from opgraft_tensor.cost import Costs, Place
+from opgraft_tensor.cost import Costs, Place, share_inside
 from opgraft_tensor.demand import Asked, Demands
 from opgraft_tensor.facts import Facts, Orders, Prices
 from opgraft_tensor.graph import shape
@@ -158,7 +158,7 @@ class Walk:
             runs = 1
             for r in self.groups.closure(ranges_of(index), scope):
                 runs *= r.extent
-            if runs > self.facts.size[v]:
+            if runs * share_inside(index, shape(v)) > self.facts.size[v]:
                 return False
             self.decisions.append(Decision(v, Place.INLINE, None, "asked for once"))
         self.demands.push(v, group, index, scope)

@@ -37,30 +37,43 @@ def toposort(
     return result
 
 
+def _fill(root: AnyNode, lacks: Callable[[Node], bool], derive: Callable[[Node], object]) -> None:
+    """Derive a fact of `root` and of all below it that lack it, sources first.
+
+    A node that has the fact is the mark of having been visited: no sets are needed.
+    """
+    stack: list[Node] = [root]
+    while stack:
+        top = stack[-1]
+        if lacks(top):
+            missing = [source for source in top.src if lacks(source)]
+            if missing:
+                stack += missing
+                continue
+            derive(top)
+        stack.pop()
+
+
 _MASK: Final = (1 << 64) - 1
 
 
 def order_of(root: Node) -> int:
     """The digest behind `UOp.order`, computed for all nodes below that lack it."""
-    for source in root.src:
-        if source._order == 0:
-            break
-    else:
-        return _order_step(root)
-    for below in toposort((root,), lambda n: n._order == 0):
-        if below._order == 0:
-            _order_step(below)
+    _fill(root, _unordered, _order_step)
     return root._order
 
 
-def _order_step(node: Node) -> int:
+def _unordered(node: Node) -> bool:
+    return node._order == 0
+
+
+def _order_step(node: Node) -> None:
     head = node.head
     value = head.digest or _head_digest(head)
     for source in node.src:
         value = ((value ^ source._order) * 0x9E3779B97F4A7C15 + 0x7F4A7C15) & _MASK
         value ^= value >> 29
     node._order = value or 1
-    return node._order
 
 
 def _head_digest(head: Head) -> int:
@@ -72,30 +85,35 @@ def _head_digest(head: Head) -> int:
 
 def key_of(root: Node) -> str:
     """The digest behind `UOp.key`."""
-    if root._memo is None or "key" not in root._memo:
-        for below in toposort((root,), lambda n: n._memo is None or "key" not in n._memo):
-            if below._memo is None or "key" not in below._memo:
-                text = repr((below.op.name, below.dtype.name, below.arg, below.tag))
-                parts = "".join([text, *(s._memo["key"] for s in below.src)])
-                made = hashlib.blake2b(parts.encode(), digest_size=20).hexdigest()
-                remember(below, "key", made)
+    _fill(root, _unkeyed, _key_step)
     assert root._memo is not None
     return str(root._memo["key"])
 
 
+def _unkeyed(node: Node) -> bool:
+    memo = node._memo
+    return memo is None or "key" not in memo
+
+
+def _key_step(node: Node) -> None:
+    text = repr((node.op.name, node.dtype.name, node.arg, node.tag))
+    parts = "".join([text, *(s._memo["key"] for s in node.src)])
+    remember(node, "key", hashlib.blake2b(parts.encode(), digest_size=20).hexdigest())
+
+
 def ranges_of(root: Node) -> tuple[Any, ...]:
     """The open ranges behind `UOp.ranges`."""
-    if any(map(_unranged, root.src)):
-        for below in toposort(root.src, _unranged):
-            if _unranged(below):
-                remember(below, "ranges", _open_ranges(below))
-    remember(root, "ranges", _open_ranges(root))
+    _fill(root, _unranged, _ranges_step)
     return _known_ranges(root)
 
 
 def _unranged(node: Node) -> bool:
     memo = node._memo
     return memo is None or "ranges" not in memo
+
+
+def _ranges_step(node: Node) -> None:
+    remember(node, "ranges", _open_ranges(node))
 
 
 def remember(node: Node, name: str, value: Any) -> Any:

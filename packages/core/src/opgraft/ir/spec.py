@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from opgraft.errors import SpecError
 from opgraft.ir.laws import broken_law
@@ -22,7 +22,9 @@ from opgraft.ir.linear import KernelInfo, LinearProgram
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.text import node_to_text
 from opgraft.ir.uop import UOp, toposort
-from opgraft.target import Target
+
+if TYPE_CHECKING:
+    from opgraft.target import Target
 
 Stage = Literal["array", "kernel", "lowered", "linear"]
 

@@ -385,14 +385,14 @@ class UOp(Node, metaclass=_Interning):
     @property
     def is_const(self) -> bool:
         """A constant, or a vector with one constant in every lane."""
-        return self.op is Ops.CONST or (self.op is Ops.BROADCAST and self.src[0].op is Ops.CONST)
+        return self.kind.constant
 
     @property
     def const_value(self) -> Any:
         """The number of a constant (scalar or broadcast), None of anything else."""
-        if self.op is Ops.CONST:
-            return self.arg
-        return self.src[0].arg if self.is_const else None
+        if self.kind.constant:
+            return self.src[0].arg if self.src else self.arg
+        return None
 
     # ---- object protocol
 

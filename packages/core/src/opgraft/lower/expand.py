@@ -114,10 +114,14 @@ class Lanes:
         """`root` for all values of the range at once."""
         if not self.varies(root):
             return root.broadcast(self.count)
-        for n in toposort((root,), lambda n: n not in self.done and self.varies(n)):
-            if n not in self.done and self.varies(n):
+        # AFTER brings its effects along by itself
+        for n in toposort((root,), lambda n: n.op is not Ops.AFTER and self._pending(n)):
+            if self._pending(n):
                 self.done[n] = self._one(n)
         return self.done[root]
+
+    def _pending(self, n: UOp) -> bool:
+        return n not in self.done and self.varies(n)
 
     def _one(self, n: UOp) -> UOp:
         count = self.count
@@ -129,6 +133,10 @@ class Lanes:
             return UOp(n.op, n.dtype.vec(count), tuple(self.vector(s) for s in n.src), n.arg)
         if n.op is Ops.LOAD:
             return self._load(n)
+        if n.op is Ops.AFTER:
+            if self.varies(n.src[0]):
+                self.value(n.src[0])
+            return n.src[0].after(*(part for s in n.src[1:] for part in self.effect(s)))
         if n.op is Ops.REDUCE:
             return UOp(Ops.REDUCE, n.dtype.vec(count), (self.vector(n.src[0]), *n.src[1:]), n.arg)
         if n.op is Ops.SCAN and n.src[1] is not self.loop:
@@ -139,7 +147,8 @@ class Lanes:
         buffer, index, *gated = n.src
         dtype = n.dtype.vec(self.count)
         if self.varies(buffer):
-            raise LoweringError("a local buffer that is filled lane by lane can't be read so")
+            # memory that is written in all lanes before any reads it: no LOCAL, which is one
+            buffer = self.value(buffer)
         uniform_gate = not gated or not self.varies(gated[0])
         base, stride = split_stride(index, self.loop)
         if stride == 0 and uniform_gate and not (gated and self.varies(gated[1])):
@@ -153,10 +162,15 @@ class Lanes:
             return UOp(
                 Ops.LOAD, dtype, (buffer, self.vector(index), *(self.vector(g) for g in gated))
             )
-        return UOp(Ops.STACK, dtype, tuple(self.lane(n, i) for i in range(self.count)))
+        scalars = n.with_src((buffer, *n.src[1:]))
+        return UOp(Ops.STACK, dtype, tuple(self.lane(scalars, i) for i in range(self.count)))
 
     def effect(self, store: UOp) -> tuple[UOp, ...]:
         """A STORE for all values of the range: one vector store, or one store a lane."""
+        if store.op is Ops.END:
+            return tuple(p.end(*store.src[1:]) for p in self.effect(store.src[0]))
+        if not self.varies(store):
+            return (store,)
         if store.op is not Ops.STORE:
             raise LoweringError(f"a VECTOR range is closed by {store.op.name}, not by a STORE")
         buffer, index, value, *gate = store.src

@@ -55,6 +55,7 @@ class _Block:
 
 
 Work = tuple[_Statement, tuple[UOp, ...]]
+_Order = dict[_Statement, list[_Statement]]
 
 
 def linearize(sink: UOp, fma: frozenset[DType] = frozenset()) -> LinearProgram:
@@ -168,14 +169,10 @@ class _Linearizer:
         """Carry out the given statements in this block, and whatever they need here."""
         work = self._here(block, given)
         waiting: dict[_Statement, tuple[UOp, ...]] = dict(work)
-        before = self._order_within(list(waiting))
+        before, overwritten = self._order_within(list(waiting))
         while waiting:
-            ready = [s for s in waiting if not any(n in waiting for n in before[s])]
-            if not ready:
-                ready = self._entangled(waiting, before)
-                for statement in ready:
-                    if not waiting[statement]:
-                        self._fetch(block, statement)
+            free = [s for s in waiting if not any(n in waiting for n in before[s])]
+            ready = [s for s in free if not any(n in waiting for n in overwritten[s])]
             if not ready:
                 names = ", ".join(s.node.op.name for s in waiting)
                 raise LoweringError(f"statements wait for each other: {names}")
@@ -189,6 +186,12 @@ class _Linearizer:
                 continue
             first = self._next_range(ready[0], waiting[ready[0]])
             group = [s for s in ready if self._next_range(s, waiting[s]) is first]
+            for s in free:
+                # what overwrites memory that others of the loop read does so later in the body:
+                # they meet at the same element (in place is a placement decided by that)
+                late = s not in group and waiting[s] and self._next_range(s, waiting[s]) is first
+                if late and all(n in group for n in overwritten[s] if n in waiting):
+                    group.append(s)
             for statement in group:
                 if statement.is_reduce and waiting[statement] == statement.own:
                     self._open_register(block, statement)
@@ -228,10 +231,11 @@ class _Linearizer:
         position = {s: i for i, s in enumerate(self.ordered)}
         return sorted(found.items(), key=lambda item: position[item[0]])
 
-    def _order_within(self, here: list[_Statement]) -> dict[_Statement, list[_Statement]]:
-        """For each statement of a block the others of the block that must come before it."""
+    def _order_within(self, here: list[_Statement]) -> tuple[_Order, _Order]:
+        """For each statement of a block the others of the block that must come before it:
+        those whose results it needs, and those that read what it overwrites."""
         wanted = set(here)
-        before: dict[_Statement, list[_Statement]] = {}
+        before: _Order = {}
         closure: dict[_Statement, dict[_Statement, None]] = {}
         for statement in here:
             found: dict[_Statement, None] = {}
@@ -246,50 +250,14 @@ class _Linearizer:
                     found[need] = None
                 stack.extend(need.needs)
             before[statement], closure[statement] = list(found), seen
+        overwritten: _Order = {s: [] for s in here}
         for statement in here:
-            for other in here:
+            for other in here if statement.readers else ():
                 if other is statement or statement in closure[other]:
                     continue
-                # a reader that is carried out here itself is the one to come first
-                reads = (
-                    r is other or (r in closure[other] and r not in wanted)
-                    for r in statement.readers
-                )
-                if any(reads):
-                    before[statement].append(other)
-        return before
-
-    def _entangled(
-        self,
-        waiting: dict[_Statement, tuple[UOp, ...]],
-        before: dict[_Statement, list[_Statement]],
-    ) -> list[_Statement]:
-        """Statements that each overwrite what another reads, and wait for nothing else.
-
-        Where they share their next loop they read and overwrite the same elements in each
-        iteration (a kernel in place reads at the index it stores to): the block inside can order
-        them. Where no loop is left, their values can be computed before the first of them stores.
-        """
-        groups: dict[UOp | None, list[_Statement]] = {}
-        for statement, left in waiting.items():
-            loop = self._next_range(statement, left) if left else None
-            groups.setdefault(loop, []).append(statement)
-        for group in groups.values():
-            own = set(group)
-            if all(
-                n in own and n not in statement.needs
-                for statement in group
-                for n in before[statement]
-                if n in waiting
-            ):
-                return group
-        return []
-
-    def _fetch(self, block: _Block, statement: _Statement) -> None:
-        """Compute what an effect will store, and where, so that it reads nothing any more."""
-        if not statement.is_reduce:
-            for source in _store(statement.node).src[1:]:
-                self._value(block, source)
+                if any(r is other or r in closure[other] for r in statement.readers):
+                    overwritten[statement].append(other)
+        return before, overwritten
 
     def _next_range(self, statement: _Statement, left: tuple[UOp, ...]) -> UOp:
         """The loop that a statement opens next: in its own order, but the ranges of a SCAN last."""

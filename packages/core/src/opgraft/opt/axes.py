@@ -89,11 +89,15 @@ class Kernel:
         loose = [n for n in (*self.reduces, *fills) if not n.ranges]
         return bool(loose) and any(e.op is Ops.END for e in self.effects)
 
+    @cached_property
+    def _refilled(self) -> frozenset[UOp]:
+        """The ranges that a LOCAL is filled anew in each iteration of."""
+        fills = [n for n in self.nodes if n.op is Ops.AFTER and buffer_of(n).op is Ops.LOCAL]
+        return frozenset(r for n in fills for effect in n.src[1:] for r in effect.ranges)
+
     def fills_locals(self, loop: UOp) -> bool:
         """Whether a LOCAL is filled anew in each iteration of `loop`."""
-        return any(
-            loop in effect.ranges for n in self.nodes if n.op is Ops.AFTER for effect in n.src[1:]
-        )
+        return loop in self._refilled
 
     def is_scanned(self, loop: UOp) -> bool:
         return loop in self._scanned
@@ -113,6 +117,13 @@ class Kernel:
                     times *= extent_hint(loop)
                 total += times
         return total
+
+
+def buffer_of(n: UOp) -> UOp:
+    """The PARAM or LOCAL under any AFTER."""
+    while n.op is Ops.AFTER:
+        n = n.src[0]
+    return n
 
 
 def constant_extent(loop: UOp) -> int | None:

@@ -160,7 +160,7 @@ class Roster:
         return error(
             f"there is no {kind} {asked!r}; known: {', '.join(known) or 'none'}",
             tried=tuple((f"plugin {p.name}", p.reason) for p in self.active if p.fault),
-            remedy=f"{hint}`opgraft plugins` shows what is installed.",
+            remedy=f"{hint}`opgraft {'devices' if kind == 'device' else 'plugins'}` shows more.",
         )
 
     # ---- the listing

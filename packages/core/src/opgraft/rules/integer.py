@@ -148,13 +148,17 @@ def chain_constant_outward(x: UOp, y: UOp, c: UOp, z: UOp) -> UOp | None:
 
 
 def _chained(op: Ops) -> list[RuleSpec]:
-    y, c = UPat.var("y", integers | bools), UPat.cvar("c")
+    y, c, name = UPat.var("y", integers | bools), UPat.cvar("c"), op.name.lower()
     inner = y.alu(op, c)
     return [
         # (y . c) . d = y . (c . d)
-        (UPat(op, src=[inner, UPat.cvar("d")], name="x"), constants_together),
+        (UPat(op, src=[inner, UPat.cvar("d")], name="x"), constants_together, f"{name}_constants"),
         # (y . c) . z = (y . z) . c
-        (UPat(op, src=[inner, UPat.var("z")], name="x"), chain_constant_outward),
+        (
+            UPat(op, src=[inner, UPat.var("z")], name="x"),
+            chain_constant_outward,
+            f"{name}_constant_outward",
+        ),
     ]
 
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any
 
-from opgraft.runtime.forking import renewed_in_children
+from opgraft.forking import renewed_in_children
 
 
 class Usage:
@@ -26,7 +26,7 @@ class Usage:
         self._released: deque[int] = deque()
 
     def renew_locks(self) -> None:
-        """See runtime/forking.py."""
+        """See forking.py."""
         self._lock = threading.Lock()
 
     def allocated(self, nbytes: int) -> None:

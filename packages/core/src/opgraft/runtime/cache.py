@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from opgraft import settings
-from opgraft.runtime.forking import renewed_in_children
+from opgraft.forking import renewed_in_children
 
 _MAGIC: Final = b"opgraft1"
 _MARK: Final = 32 + 8 + len(_MAGIC)
@@ -84,7 +84,7 @@ class CompileCache:
         self._writable = folder is not None
 
     def renew_locks(self) -> None:
-        """See runtime/forking.py. A child counts its own uses."""
+        """See forking.py. A child counts its own uses."""
         self._lock = threading.Lock()
         self._statistics = Statistics()
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from opgraft.errors import DeviceError, OpgraftError, PluginError
-from opgraft.runtime.forking import renewed_in_children
+from opgraft.forking import renewed_in_children
 from opgraft.target import Target
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class CompilerSet:
         self.extend(pairs)
 
     def renew_locks(self) -> None:
-        """See runtime/forking.py."""
+        """See forking.py."""
         self._lock = threading.RLock()
 
     def extend(self, pairs: Iterable[CompilerPair]) -> None:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opgraft import journal, settings
 from opgraft.dtype import DType
+from opgraft.forking import renewed_in_children
 from opgraft.ir.ops import Ops
 from opgraft.ir.trace import recording
 from opgraft.ir.uop import UOp
 from opgraft.runtime import lowered
 from opgraft.runtime.cache import Entry, compile_cache
 from opgraft.runtime.compiler import Selected
-from opgraft.runtime.forking import renewed_in_children
 from opgraft.runtime.program import Executable, Program
 from opgraft.target import Target
 
@@ -104,7 +104,7 @@ class KernelTable:
             self._entries.clear()
 
     def renew_locks(self) -> None:
-        """See runtime/forking.py."""
+        """See forking.py."""
         self._lock = threading.Lock()
         for key, entry in list(self._entries.items()):
             if entry.made is None:  # the thread that makes it is not here

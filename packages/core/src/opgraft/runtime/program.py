@@ -153,7 +153,7 @@ def show_launch(program: Program, begin: float, seconds: float) -> None:
     if settings.get("DEBUG"):
         print(f"{program.name}: {seconds * 1e3:.3f} ms", file=sys.stderr)
     if journal.heard():
-        journal.tell("launch", program.name, begin, took=seconds)
+        journal.tell("launch", program.name, begin, took=seconds, program=program)
 
 
 def check_inputs(inputs: Sequence[Buffer], sizes: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opgraft_tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class Module:

@@ -13,6 +13,7 @@ from opgraft.ir.ops import Ops
 from opgraft.lower.decompose.division import floor_division
 from opgraft.lower.decompose.elementary import elementary
 from opgraft.lower.decompose.exact import exact
+from opgraft.lower.decompose.float_mod import float_mod
 from opgraft.lower.decompose.narrow_float import narrow_floats
 from opgraft.lower.decompose.threefry import threefry
 from opgraft.target import Target
@@ -26,4 +27,5 @@ def decompositions(target: Target) -> PatternMatcher:
     rules = elementary(target)
     if Ops.THREEFRY not in target.ops:
         rules = rules + threefry
-    return rules + floor_division + narrow_floats(target) + exact
+    rules = rules + floor_division + float_mod
+    return rules + narrow_floats(target) + exact

@@ -1,6 +1,14 @@
 """The sample's names again, and one of its own."""
 
-from opgraft.api import Command, CompilerPair, CRenderer, DeviceSpec, OptimizerSpec, Probe
+from opgraft.api import (
+    Command,
+    CompilerPair,
+    CRenderer,
+    DeviceSpec,
+    OptimizerSpec,
+    Probe,
+    Target,
+)
 
 API = (1, 0)
 
@@ -12,13 +20,22 @@ def _open(index):
 def opgraft_devices():
     return [
         DeviceSpec("SAMPLE", _open, lambda: Probe(1), 50),
-        DeviceSpec("LONER", _open, lambda: Probe(0, "there is none on earth"), 50, "a telescope"),
+        DeviceSpec(
+            "LONER",
+            _open,
+            lambda: Probe(0, "there is none on earth"),
+            50,
+            "a telescope",
+            target=lambda: Target("LONER", vector_bytes=0),
+        ),
     ]
 
 
 def opgraft_compiler_pairs(device):
     if device == "CPU":
         return [CompilerPair("SAMPLE", "CPU", CRenderer, None, -10, "the sample's name")]
+    if device == "LONER":
+        return [CompilerPair("LONERC", "LONER", CRenderer)]
     return []
 
 

@@ -1,0 +1,256 @@
+"""EXP2, LOG2 and SIN: within their errors over the whole range, exact where that is possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import mpmath
+import numpy as np
+import pytest
+from opgraft.dtype import DType, dtypes
+from opgraft.ir import Ops, UOp, toposort
+from opgraft.ir.elementary import expansion, fold_elementary, light_sine
+
+FUNCTIONS = [Ops.EXP2, Ops.LOG2, Ops.SIN]
+WIDE = [dtypes.float32, dtypes.float64]
+BOUND = {Ops.EXP2: 1.2, Ops.LOG2: 1.0, Ops.SIN: 1.6}
+"""Units in the last place; docs/meaning.md asks for 2."""
+
+_NUMPY: dict[Ops, Callable[..., np.ndarray]] = {
+    Ops.ADD: np.add,
+    Ops.MUL: np.multiply,
+    Ops.FDIV: np.divide,
+    Ops.AND: np.bitwise_and,
+    Ops.OR: np.bitwise_or,
+    Ops.XOR: np.bitwise_xor,
+    Ops.SHL: np.left_shift,
+    Ops.SHR: np.right_shift,
+    Ops.CMPLT: np.less,
+    Ops.CMPEQ: np.equal,
+    Ops.CMPNE: np.not_equal,
+    Ops.WHERE: np.where,
+}
+
+
+def run(graph: UOp, argument: UOp, values: np.ndarray) -> np.ndarray:
+    """The graph on a whole array at once: NumPy's operations on these dtypes are exact."""
+    done: dict[UOp, np.ndarray] = {argument: values}
+    with np.errstate(all="ignore"):
+        for n in toposort((graph,)):
+            if n in done:
+                continue
+            kind = np.dtype("bool" if n.dtype.is_bool else n.dtype.name)
+            sources = [done[s] for s in n.src]
+            if n.op is Ops.CONST:
+                done[n] = np.array(n.arg, kind)
+            elif n.op is Ops.CAST:
+                done[n] = sources[0].astype(kind)
+            elif n.op is Ops.BITCAST:
+                done[n] = np.asarray(sources[0]).view(kind)
+            else:
+                done[n] = _NUMPY[n.op](*sources)
+            assert np.asarray(done[n]).dtype == kind
+    return done[graph]
+
+
+@cache
+def graph_of(op: Ops, dtype: DType) -> tuple[UOp, UOp]:
+    x = UOp.variable("x", -math.inf, math.inf, dtype)
+    return expansion(op, x), x
+
+
+def compute(op: Ops, dtype: DType, values: np.ndarray) -> np.ndarray:
+    graph, x = graph_of(op, dtype)
+    return run(graph, x, values)
+
+
+def exact(op: Ops, value: float) -> mpmath.mpf:
+    # an argument near 2**1023 needs 1100 bits of pi and more
+    with mpmath.workprec(1400 if op is Ops.SIN and abs(value) > 1e5 else 140):
+        x = mpmath.mpf(value)
+        if op is Ops.EXP2:
+            return mpmath.power(2, x)
+        return mpmath.log(x, 2) if op is Ops.LOG2 else mpmath.sin(x)
+
+
+def worst(op: Ops, dtype: DType, values: np.ndarray) -> float:
+    """The greatest error in units in the last place of the exact result."""
+    least = 2 - (1 << (dtype.exponent - 1))
+    result = 0.0
+    for x, got in zip(values.tolist(), compute(op, dtype, values).tolist(), strict=True):
+        want = exact(op, x)
+        exponent = max(int(mpmath.frexp(want)[1]) - 1, least) if want else least
+        if exponent >= 1 << (dtype.exponent - 1):
+            assert got == math.inf
+            continue
+        if exponent == (1 << (dtype.exponent - 1)) - 1 and math.isinf(got):
+            continue
+        assert got == got, x
+        error = abs(mpmath.mpf(got) - want) / mpmath.ldexp(1, exponent - dtype.mantissa)
+        result = max(result, float(error))
+    return result
+
+
+def spread(op: Ops, dtype: DType, count: int) -> np.ndarray:
+    """Arguments over the whole range, and dense where results are hard."""
+    rng = np.random.default_rng(count)
+    bits = dtype.bits
+    raw = rng.integers(0, 1 << 63, count, dtype=np.uint64) >> np.uint64(64 - bits)
+    anything = raw.astype(f"uint{bits}").view(dtype.name)
+    anything = anything[np.isfinite(anything)]
+    near_one = 1 + rng.uniform(-0.5, 1, count) * 2.0 ** -rng.integers(0, 45, count)
+    if op is Ops.EXP2:
+        low, high = (-151, 129) if dtype is dtypes.float32 else (-1076, 1025)
+        parts = [rng.uniform(low, high, count), rng.uniform(-1, 1, count)]
+        parts += [rng.uniform(low, low + 30, count), rng.integers(low, high, 500) + 0.5]
+        parts.append(np.clip(anything, low, high))
+    elif op is Ops.LOG2:
+        tiny = np.abs(anything[:1000]) * 2.0 ** (1 - (1 << (dtype.exponent - 1)))
+        parts = [np.abs(anything), near_one, rng.uniform(0.5, 2, count), tiny]
+    else:
+        near = [float(k * mpmath.pi / 2) for k in rng.integers(1, 2600, count // 4).tolist()]
+        big = [float(int(2.0**e) * mpmath.pi) for e in rng.uniform(10, 100, count // 4).tolist()]
+        parts = [anything, rng.uniform(-10, 10, count), rng.uniform(-4200, 4200, count)]
+        parts += [rng.uniform(-1.1e6, 1.1e6, count), np.array(near), np.array(big)]
+    with np.errstate(all="ignore"):
+        values = np.concatenate(parts).astype(dtype.name)
+    return values[np.isfinite(values) & ((values > 0) | (op is not Ops.LOG2))]
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_errors_stay_below_two_units_over_the_whole_range(op: Ops, dtype: DType) -> None:
+    assert worst(op, dtype, spread(op, dtype, 2500)) <= BOUND[op]
+
+
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_float32_errors_on_many_values(op: Ops) -> None:
+    """Against NumPy's float64 functions, which are precise enough to judge float32."""
+    reference = {Ops.EXP2: np.exp2, Ops.LOG2: np.log2, Ops.SIN: np.sin}[op]
+    for seed in range(4):
+        values = spread(op, dtypes.float32, 60_000 + seed)
+        got = compute(op, dtypes.float32, values).astype(np.float64)
+        with np.errstate(all="ignore"):
+            want = reference(values.astype(np.float64))
+            unit = 2.0 ** (np.clip(np.frexp(want)[1] - 1, -126, 127) - 23.0)
+            inside = np.isfinite(want) & (np.abs(want) < 3.4028235e38)
+            error = np.where(inside, np.abs(got - want) / unit, 0.0)
+        assert error.max() <= BOUND[op], values[error.argmax()]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_16_bit_floats_are_within_one_unit(op: Ops, dtype: DType) -> None:
+    """Every float16 (every fourth bfloat16) against the exact value, rounded once."""
+    import ml_dtypes
+
+    kind = np.float16 if dtype is dtypes.float16 else ml_dtypes.bfloat16
+    bits = np.arange(0, 1 << 16, 1 if dtype is dtypes.float16 else 4).astype(np.uint16)
+    with np.errstate(all="ignore"):
+        values = bits.view(kind).astype(np.float32)
+        values = values[np.isfinite(values)]
+        got = compute(op, dtypes.float32, values).astype(kind)
+        reference = {Ops.EXP2: np.exp2, Ops.LOG2: np.log2, Ops.SIN: np.sin}[op]
+        want = reference(values.astype(np.float64)).astype(kind)
+    steps = np.abs(_ordered(got.view(np.int16)) - _ordered(want.view(np.int16)))
+    both_nan = np.isnan(got.astype(np.float32)) & np.isnan(want.astype(np.float32))
+    steps = np.where(both_nan, 0, steps)
+    assert steps.max() <= 1
+    assert (steps != 0).mean() < 0.001
+
+
+def _ordered(bits: np.ndarray) -> np.ndarray:
+    """Integers in the order of the floats with these bits."""
+    wide = bits.astype(np.int32)
+    return np.where(wide < 0, -(wide & 0x7FFF), wide)
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_powers_of_two_are_exact(dtype: DType) -> None:
+    least = -149 if dtype is dtypes.float32 else -1074
+    greatest = 127 if dtype is dtypes.float32 else 1023
+    powers = np.arange(least, greatest + 1).astype(dtype.name)
+    with np.errstate(all="ignore"):
+        values = np.exp2(powers.astype(np.float64)).astype(dtype.name)
+    assert (compute(Ops.EXP2, dtype, powers) == values).all()
+    assert (compute(Ops.LOG2, dtype, values) == powers).all()
+
+
+@pytest.mark.parametrize("dtype", dtypes.floats)
+def test_edge_values_are_those_of_c(dtype: DType) -> None:
+    inf, nan = math.inf, math.nan
+    big = 2000.0
+    table = {
+        Ops.EXP2: [(inf, inf), (-inf, 0.0), (0.0, 1.0), (-0.0, 1.0), (big, inf), (-big, 0.0)],
+        Ops.LOG2: [(inf, inf), (0.0, -inf), (-0.0, -inf), (-1.0, nan), (-inf, nan), (1.0, 0.0)],
+        Ops.SIN: [(inf, nan), (-inf, nan), (0.0, 0.0), (-0.0, -0.0)],
+    }
+    for op, rows in table.items():
+        for x, want in [*rows, (nan, nan)]:
+            got = float(fold_elementary(op, dtype, x))
+            if want != want:
+                assert got != got, (op, x, got)
+            else:
+                assert (got, math.copysign(1, got)) == (want, math.copysign(1, want)), (op, x)
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_sin_keeps_subnormals_and_tiny_values(dtype: DType) -> None:
+    tiny = [2.0**-149, -(2.0**-140)] if dtype is dtypes.float32 else [2.0**-1074, -(2.0**-1040)]
+    for x in [*tiny, 1e-30, -1e-20]:
+        assert fold_elementary(Ops.SIN, dtype, x) == dtype.const(x)
+
+
+def test_huge_arguments_of_sin_are_reduced_exactly() -> None:
+    assert fold_elementary(Ops.SIN, dtypes.float64, 1e22) == -0.8522008497671888
+    # the float64 nearest to a multiple of pi/2 of all (Kahan)
+    hard = 6381956970095103.0 * 2.0**797
+    assert fold_elementary(Ops.SIN, dtypes.float64, hard) == 1.0
+    for x in (2.0**127, float(dtypes.float32.const(3e38)), 16367173.0 * 2.0**72):
+        with mpmath.workprec(400):
+            want = float(mpmath.sin(mpmath.mpf(x)))
+        got = fold_elementary(Ops.SIN, dtypes.float32, x)
+        assert abs(float(got) - want) <= 2.0**-23 * abs(want)
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_folding_a_constant_gives_the_bits_of_the_run(dtype: DType) -> None:
+    rng = np.random.default_rng(3)
+    values = np.concatenate([rng.uniform(-20, 20, 60), rng.uniform(0, 1e9, 20)]).astype(dtype.name)
+    for op in FUNCTIONS:
+        for x, got in zip(values.tolist(), compute(op, dtype, values).tolist(), strict=True):
+            folded = fold_elementary(op, dtype, x)
+            assert folded == got or (folded != folded and got != got)
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_the_short_path_of_sin_gives_the_same_bits(dtype: DType) -> None:
+    x = UOp.variable("x", -math.inf, math.inf, dtype)
+    value, large = light_sine(x)
+    values = spread(Ops.SIN, dtype, 3000)
+    values = np.concatenate([values, np.array([0.0, -0.0, np.inf, np.nan], dtype.name)])
+    far = run(large, x, values)
+    kind = f"uint{dtype.bits}"
+    short, whole = run(value, x, values), compute(Ops.SIN, dtype, values)
+    same = short.view(kind) == whole.view(kind)
+    assert (same | far | np.isnan(whole)).all()
+    assert far.any()
+    assert not far.all()
+
+
+def test_vectors_take_the_same_graph() -> None:
+    x = UOp.variable("x", -math.inf, math.inf, dtypes.float32)
+    for op in FUNCTIONS:
+        vector = expansion(op, x.broadcast(4))
+        ops = [n.op for n in toposort((expansion(op, x),)) if n.op is not Ops.CONST]
+        wide = [n.op for n in toposort((vector,)) if not n.is_const]
+        assert sorted(o.value for o in ops if o is not Ops.VAR) == sorted(
+            o.value for o in wide if o not in (Ops.VAR, Ops.BROADCAST)
+        )
+
+
+def test_only_floats_have_these_functions() -> None:
+    with pytest.raises(TypeError, match="takes a float"):
+        expansion(Ops.SIN, UOp.variable("x", 0, 9, dtypes.int32))

@@ -1,0 +1,66 @@
+"""Every built-in equality is checked by machine; wrong ones are caught; random graphs agree.
+
+The quick effort runs here; OPGRAFT_CHECK=long runs the long one (see checking/check.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from checking.canaries import WRONG
+from checking.check import Effort, check, effort_from_environment
+from checking.fuzz import fuzz, fuzz_devices
+from opgraft.rules.sets import sym, symbolic, symbolic_simple
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, object]:
+    return {r.rule.name: r for r in check(sym.rules, effort_from_environment())}
+
+
+def test_every_rule_has_a_record_without_a_fault(records: dict[str, object]) -> None:
+    refused = [r.line() for r in records.values() if r.verdict]  # type: ignore[attr-defined]
+    assert not refused, "\n".join(refused)
+    assert len(records) == len(sym.rules)
+
+
+def test_names_of_rules_are_unique() -> None:
+    names = [rule.name for rule in sym.rules]
+    assert len(set(names)) == len(names)
+
+
+def test_each_set_holds_the_one_before() -> None:
+    assert set(symbolic_simple.rules) < set(symbolic.rules) < set(sym.rules)
+
+
+def test_every_wrong_rule_is_caught() -> None:
+    passed = [r.rule.name for r in check(WRONG.rules, Effort()) if not r.verdict]
+    assert not passed
+    assert len(WRONG.rules) >= 25
+
+
+def test_random_expressions_keep_their_values(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = fuzz(seed=20, count=400)
+    with capsys.disabled():
+        print(f"\nfuzz: {tally}")
+    assert not tally.failures, "\n".join(map(str, tally.failures))
+    assert tally.changed > tally.expressions
+
+
+def test_the_interpreter_agrees(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = fuzz_devices(20, ["INTERP"], count=96)
+    with capsys.disabled():
+        print(f"\nfuzz on INTERP: {tally}")
+    assert not tally.failures, "\n".join(map(str, tally.failures))
+
+
+def test_the_fuzzer_names_the_rule_that_fails() -> None:
+    tally = fuzz(seed=3, count=4000, sets=[("wrong", WRONG)], stop_at=3)
+    wrong = {rule.name for rule in WRONG.rules}
+    assert tally.failures
+    assert all(failure.rule in wrong for failure in tally.failures)
