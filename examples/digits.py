@@ -94,7 +94,7 @@ def train(
 def guesses(model: Net, images: np.ndarray) -> np.ndarray:
     """The likeliest class of each image."""
     model.eval()
-    found = model(Tensor(images)).argmax(1).numpy()
+    found: np.ndarray = model(Tensor(images)).argmax(1).numpy()
     model.train()
     return found
 

@@ -245,6 +245,16 @@ def test_one_that_is_there_and_does_not_open_is_passed_over_aloud(devices: Make)
         assert catalog.default is catalog["BETTER"]
 
 
+def test_a_compiler_that_is_named_and_absent_makes_the_default_an_error_not_another_device(
+    devices: Make,
+) -> None:
+    """F04: a bad CC is an error, not a silent fallback."""
+    catalog = devices(spec("BEST", 1000), spec("BETTER", 500))
+    with using(BEST_CC="/nonexistent/cc"), pytest.raises(errors.DeviceError, match="nonexistent"):
+        _ = catalog.default
+    assert catalog.default is catalog["BEST"]
+
+
 def test_devices_of_negative_priority_are_taken_by_name_alone(devices: Make) -> None:
     assert "NULL" in [row.name for row in Device.listing()]
     catalog = devices(spec("INVENTED", -1))

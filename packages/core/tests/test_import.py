@@ -52,6 +52,11 @@ def test_importing_opgraft_alone_loads_no_room_of_it() -> None:
     assert found == ["opgraft.errors", "opgraft.port", "opgraft.settings"]
 
 
+def test_importing_opgraft_alone_leaves_the_slower_parts_of_the_library_alone() -> None:
+    found = loaded_after("import opgraft")
+    assert [name for name in ("inspect", "dataclasses", "difflib", "ast") if name in found] == []
+
+
 PUBLIC = [
     "UOp",
     "Ops",

@@ -10,9 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import opgraft
-
-PACKAGES = Path(opgraft.__file__).parents[3]
+PACKAGES = Path(__file__).parents[2]
 SUFFIXES = (".py", ".c", ".h", ".toml", ".md")
 
 WORDS = [
@@ -77,8 +75,8 @@ def sources() -> list[Path]:
         for package in ("core", "tensor")
         for path in sorted((PACKAGES / package).rglob("*"))
         if path.suffix in SUFFIXES
-        and "src" in path.relative_to(PACKAGES).parts
-        and not any(part.endswith(".egg-info") or part == "tests" for part in path.parts)
+        and not {"tests", "build", "dist"} & set(path.relative_to(PACKAGES).parts)
+        and not any(part.endswith(".egg-info") for part in path.parts)
     ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.evaluate import alu
 from opgraft.ir.ops import GroupOp, Ops
@@ -104,7 +105,9 @@ class _Run:
             if n.op is Ops.STORE:
                 self.effect(n)
 
-    def align(self, values: list[Value], more: tuple[UOp, ...] = ()) -> tuple[list[np.ndarray], tuple[UOp, ...]]:
+    def align(
+        self, values: list[Value], more: tuple[UOp, ...] = ()
+    ) -> tuple[list[np.ndarray], tuple[UOp, ...]]:
         axes: dict[UOp, None] = {}
         for _, own in values:
             axes.update(dict.fromkeys(own))
@@ -133,9 +136,7 @@ class _Run:
         parts = [self.values[place], self.values[value]]
         if memory.op is Ops.LOCAL:
             own = closed
-            outer = tuple(
-                r for r in dict.fromkeys((*parts[0][1], *parts[1][1])) if r not in own
-            )
+            outer = tuple(r for r in dict.fromkeys((*parts[0][1], *parts[1][1])) if r not in own)
             order = (*outer, *own)
             index, data = self.full(parts[0], order), self.full(parts[1], order)
             lead = [r.src[0].arg for r in outer]
@@ -191,7 +192,9 @@ class _Run:
         if op is Ops.REDUCE:
             closed = n.src[1:]
             (array,), order = self.align([self.values[n.src[0]]], closed)
-            array = np.broadcast_to(array, [r.src[0].arg if r in closed else k for r, k in zip(order, array.shape)])
+            array = np.broadcast_to(
+                array, [r.src[0].arg if r in closed else k for r, k in zip(order, array.shape)]
+            )
             axes = tuple(order.index(r) for r in closed)
             found = _REDUCE[n.arg].reduce(array, axis=axes, dtype=array.dtype)
             return found, tuple(r for r in order if r not in closed)
@@ -225,7 +228,9 @@ class _Run:
 def _cast(value: np.ndarray, source: DType, target: DType) -> np.ndarray:
     if source.is_float and target.is_int:
         low, high = int(target.min), int(target.max)
-        clean = np.nan_to_num(np.trunc(value.astype(np.float64)), nan=0.0, posinf=2e19, neginf=-2e19)
+        clean = np.nan_to_num(
+            np.trunc(value.astype(np.float64)), nan=0.0, posinf=2e19, neginf=-2e19
+        )
         found = np.clip(clean, float(low), float(high))
         made = np.where(found >= float(high), high, np.where(found <= float(low), low, 0))
         middle = (found > float(low)) & (found < float(high))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from kernel_numpy import run_plan
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import Ops
@@ -68,6 +69,4 @@ def check(
 def in_place(made: Draft) -> list[bool]:
     """For each stored WRITE, in order of kernels, whether it took the memory of the old version."""
     home = made.placement.home
-    return [
-        home.get(v, v) is not v for k in made.kernels for v in k.stored if v.op is Ops.WRITE
-    ]
+    return [home.get(v, v) is not v for k in made.kernels for v in k.stored if v.op is Ops.WRITE]

@@ -6,11 +6,11 @@ A backend has `rand(*shape)`, and functions named as below; its arrays have oper
 
 from __future__ import annotations
 
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from opgraft.dtype import dtypes
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
@@ -249,7 +249,9 @@ def conv_relu_conv(B: Any) -> list[Any]:
 
 
 def attention(B: Any) -> list[Any]:
-    q, k, v = (B.rand(2, 2, B.n(512), B.n(64)) if B.n(4) == 2 else B.rand(4, 8, 512, 64) for _ in range(3))
+    q, k, v = (
+        B.rand(2, 2, B.n(512), B.n(64)) if B.n(4) == 2 else B.rand(4, 8, 512, 64) for _ in range(3)
+    )
     return [B.softmax((q @ B.tr(k)) * 0.125) @ v]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp

@@ -65,8 +65,8 @@ def test_steps_have_no_slope(name) -> None:
     ],
 )  # fmt: skip
 def test_movement_and_selection(function) -> None:
-    check_gradient(function, X, step=1e-3 if "float32" in str(function.__code__.co_consts) else 1e-6,
-                   rtol=1e-3 if "float32" in str(function.__code__.co_consts) else 1e-6)  # fmt: skip
+    narrow = "float32" in str(function.__code__.co_consts)
+    check_gradient(function, X, step=1e-3 if narrow else 1e-6, rtol=1e-3 if narrow else 1e-6)
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1, (0, 1)])

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import programs
 import pytest
+
+import programs
 from opgraft.ir.uop import UOp
 from opgraft_tensor.draft import Draft
 from opgraft_tensor.normalise import canonical

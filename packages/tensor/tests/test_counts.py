@@ -7,8 +7,9 @@ design's do not.
 
 from __future__ import annotations
 
-import programs
 import pytest
+
+import programs
 from opgraft_tensor import Tensor
 from opgraft_tensor.normalise import canonical
 from opgraft_tensor.plan import kernel_count
@@ -61,8 +62,6 @@ def kernels_of(*tensors: Tensor) -> int:
     outputs = settle([t.uop for t in tensors])
     plan_of(outputs)
     return kernel_count(canonical(outputs, lambda _: False).outputs, CPU)[0]
-
-
 
 
 def _stored(size: tuple[int, ...]) -> Tensor:

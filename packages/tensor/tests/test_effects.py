@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import graph

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import opgraft_tensor.plan
 import pytest
+
+import opgraft_tensor.plan
 from opgraft_tensor import Tensor, realize_all
 
 DEVICES = ["CPU", "INTERP"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import graph
@@ -28,9 +29,7 @@ def test_lives_that_meet_never_overlap() -> None:
             assert offsets[i] + a.nbytes <= total
             for j, b in enumerate(lives[:i]):
                 apart = a.last < b.first or b.last < a.first
-                beside = (
-                    offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
-                )
+                beside = offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
                 assert apart or beside
 
 
@@ -88,9 +87,7 @@ def test_a_loop_with_an_unrelated_temporary() -> None:
     one = graph.full((1,), graph.dtypes.float32, 1.0)
     others = []
     for _ in range(4):
-        acc = graph.materialize(
-            graph.elementwise(Ops.ADD, graph.elementwise(Ops.MUL, acc, x), one)
-        )
+        acc = graph.materialize(graph.elementwise(Ops.ADD, graph.elementwise(Ops.MUL, acc, x), one))
         others.append(graph.materialize(graph.elementwise(Ops.MUL, acc, x)))
     total = others[0]
     for other in others[1:]:

@@ -155,7 +155,7 @@ def test_labels_that_do_not_fit(labels, words) -> None:
 # ---- optimizers
 
 
-def numpy_steps(kind, lr, steps, target, momentum=0.0, decay=0.0, nesterov=False):
+def numpy_steps(kind, target, lr=0.1, steps=4, momentum=0.0, decay=0.0, nesterov=False):
     p = np.array([1.0, -2.0, 3.0])
     first, second = np.zeros(3), np.zeros(3)
     for t in range(1, steps + 1):
@@ -176,11 +176,12 @@ def numpy_steps(kind, lr, steps, target, momentum=0.0, decay=0.0, nesterov=False
 @pytest.mark.parametrize(
     ("make", "arguments"),
     [
-        (lambda p: nn.SGD(p, 0.1), {"kind": "sgd", "lr": 0.1}),
-        (lambda p: nn.SGD(p, 0.1, 0.9, 0.01), {"kind": "sgd", "lr": 0.1, "momentum": 0.9, "decay": 0.01}),
-        (lambda p: nn.SGD(p, 0.1, 0.9, nesterov=True), {"kind": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": True}),
-        (lambda p: nn.Adam(p, 0.1, weight_decay=0.01), {"kind": "adam", "lr": 0.1, "decay": 0.01}),
-        (lambda p: nn.AdamW(p, 0.1, weight_decay=0.05), {"kind": "adamw", "lr": 0.1, "decay": 0.05}),
+        (lambda p: nn.SGD(p, 0.1), {"kind": "sgd"}),
+        (lambda p: nn.SGD(p, 0.1, 0.9, 0.01), {"kind": "sgd", "momentum": 0.9, "decay": 0.01}),
+        (lambda p: nn.SGD(p, 0.1, 0.9, nesterov=True),
+         {"kind": "sgd", "momentum": 0.9, "nesterov": True}),
+        (lambda p: nn.Adam(p, 0.1, weight_decay=0.01), {"kind": "adam", "decay": 0.01}),
+        (lambda p: nn.AdamW(p, 0.1, weight_decay=0.05), {"kind": "adamw", "decay": 0.05}),
     ],
     ids=["sgd", "momentum", "nesterov", "adam", "adamw"],
 )  # fmt: skip
@@ -192,9 +193,7 @@ def test_optimizers_follow_their_formulas(make, arguments) -> None:
     for _ in range(4):
         (p - goal).square().sum().backward()
         optimizer.step()
-    np.testing.assert_allclose(
-        p.numpy(), numpy_steps(steps=4, target=target, **arguments), rtol=1e-9
-    )
+    np.testing.assert_allclose(p.numpy(), numpy_steps(target=target, **arguments), rtol=1e-9)
     assert p.is_leaf
     assert p.grad is None
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import programs
 import pytest
+
+import programs
 from opgraft.dtype import dtypes
 from opgraft.errors import LoweringError
 from opgraft.ir.ops import Ops
@@ -81,7 +82,9 @@ def test_views_of_one_buffer_count_once() -> None:
 
 def test_many_results_of_one_kernel_are_taken_apart() -> None:
     x = rand(64, 64)
-    outputs = [graph.elementwise(Ops.MUL, x, graph.full((), x.dtype, float(k))) for k in range(3, 20)]
+    outputs = [
+        graph.elementwise(Ops.MUL, x, graph.full((), x.dtype, float(k))) for k in range(3, 20)
+    ]
     outputs = [add(o, rand(64, 64)) for o in outputs]
     made = check(outputs, replace(CPU, max_buffers=8))
     assert all(len(k.memory) <= 8 for k in made.kernels)
@@ -116,7 +119,9 @@ def test_arrays_without_elements_take_part_in_nothing() -> None:
 
 def some_program() -> list[UOp]:
     x, y = rand(16, 32), rand(32)
-    return [graph.reduce_axis(add(x, graph.expand(graph.reshape(y, (1, 32)), (16, 32))), Ops.MAX, (1,))]
+    return [
+        graph.reduce_axis(add(x, graph.expand(graph.reshape(y, (1, 32)), (16, 32))), Ops.MAX, (1,))
+    ]
 
 
 def test_equal_programs_have_one_canonical_graph_and_one_kernel() -> None:
@@ -159,9 +164,7 @@ def test_a_float_sum_is_never_computed_twice() -> None:
     same = graph.elementwise(Ops.CMPEQ, total, turned)
     for prices in (CPU, Prices(dram=1e9, cache=1e9), Prices(parallel=1, launch=0)):
         made = check([same, graph.elementwise(Ops.CMPEQ, graph.flip(other, (0,)), total)], prices)
-        reduces = [
-            n for k in made.kernels for n in k.sink.toposort() if n.op is Ops.REDUCE
-        ]
+        reduces = [n for k in made.kernels for n in k.sink.toposort() if n.op is Ops.REDUCE]
         assert len(reduces) == 1
 
 
@@ -209,7 +212,9 @@ def test_gather_by_a_gathered_index() -> None:
 
 
 def test_arange_is_computed_not_stored() -> None:
-    made = check([add(graph.arange((6, 5), 1, dtypes.int32), graph.arange((6, 5), 0, dtypes.int32))])
+    made = check(
+        [add(graph.arange((6, 5), 1, dtypes.int32), graph.arange((6, 5), 0, dtypes.int32))]
+    )
     assert len(made.kernels[0].memory) == 1
 
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 import random_programs
 from opgraft.ir.ops import Ops
+from opgraft.ir.uop import UOp
 from opgraft_tensor.exchange import storage_values
 from opgraft_tensor.realize import realize
 from oracle import evaluate_numpy
 from planning import CPU, check
-from opgraft.ir.uop import UOp
 
 PRICES = {
     "as it is": CPU,

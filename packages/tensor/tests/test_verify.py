@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from opgraft.errors import SpecError
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.uop import UOp

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from opgraft.dtype import dtypes
 from opgraft.ir.uop import UOp
 from opgraft_tensor import graph

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from opgraft.render.c import CRenderer
     from opgraft.render.cstyle import CStyleRenderer
     from opgraft.render.renderer import Renderer
+    from opgraft.render.writer import Writer
     from opgraft.rules.optimizer import Budget, CostModel, Optimized, Optimizer, OptimizerSpec
     from opgraft.rules.sets import sym, symbolic, symbolic_simple
     from opgraft.rules.simplify import simplify
@@ -77,6 +78,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "opgraft.render.c": ("CRenderer",),
     "opgraft.render.cstyle": ("CStyleRenderer",),
     "opgraft.render.renderer": ("Renderer",),
+    "opgraft.render.writer": ("Writer",),
     "opgraft.rules.optimizer": ("Budget", "CostModel", "Optimized", "Optimizer", "OptimizerSpec"),
     "opgraft.rules.sets": ("sym", "symbolic", "symbolic_simple"),
     "opgraft.rules.simplify": ("simplify",),
@@ -144,6 +146,7 @@ __all__ = [
     "Target",
     "UOp",
     "UPat",
+    "Writer",
     "check_inputs",
     "compile_cache",
     "compile_kernel",

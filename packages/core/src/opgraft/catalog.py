@@ -18,6 +18,7 @@ from typing import Final
 
 from opgraft import settings
 from opgraft.errors import DeviceError, OpgraftError, PluginError
+from opgraft.forking import renewed_in_children
 from opgraft.plugins.claims import Claim, Claims, clash
 from opgraft.plugins.discovery import EntryPoint
 from opgraft.plugins.plugin import Plugin
@@ -58,7 +59,8 @@ class Catalog:
 
     def __init__(self, registry: Registry = REGISTRY) -> None:
         self._registry = registry
-        self._lock = threading.RLock()
+        self.renew_locks()
+        renewed_in_children(self)
         self._opened: dict[tuple[EntryPoint, str, int], OpenDevice] = {}
         self._defaults: dict[object, OpenDevice] = {}
 
@@ -159,7 +161,8 @@ class Catalog:
             claims = [c for c in self._registry.devices() if c.item.priority >= 0]
             clashes = self._registry.device_clashes()
             with self._lock:
-                found = self._defaults[key] = self._find_default(claims, clashes)
+                found = self._defaults.get(key) or self._find_default(claims, clashes)
+                self._defaults[key] = found
         found.check_process()
         return found
 
@@ -177,6 +180,8 @@ class Catalog:
             try:
                 made = self._open(claim, 0)
             except OpgraftError as error:
+                if settings.get(f"{spec.name}_CC"):
+                    raise  # its compiler was chosen by name: then nothing else is tried
                 tried.append((spec.name, error.message))
                 continue
             if tried:
@@ -225,8 +230,8 @@ class Catalog:
         if failed:
             raise failed[0]
 
-    def after_fork(self) -> None:
-        """In a forked child: a lock may be held by a thread that is gone."""
+    def renew_locks(self) -> None:
+        """See forking.py."""
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -283,5 +288,3 @@ Device: Final = Catalog()
 """The devices of this process."""
 
 atexit.register(Device.close)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Device.after_fork)

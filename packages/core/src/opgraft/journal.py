@@ -40,7 +40,7 @@ class Event:
     details: Mapping[str, Any]
 
 
-_lock: Final = threading.Lock()
+# Read and changed in single steps, so without a lock: a fork could find one held.
 _listeners: Final[list[Callable[[Event], None]]] = []
 _traces: Final[dict[str, list[Event]]] = {}
 
@@ -59,26 +59,20 @@ def tell(kind: str, name: str, begin: float, **details: Any) -> None:
     """Tell what was begun at `begin` and is done now."""
     now = time.perf_counter()
     event = Event(kind, name, begin, now - begin, threading.get_native_id(), details)
-    with _lock:
-        listeners = tuple(_listeners)
-        if settings.TRACE:
-            if not _traces:
-                atexit.register(_write_traces)
-            _traces.setdefault(settings.TRACE, []).append(event)
-    for listener in listeners:
+    if settings.TRACE:
+        _traces.setdefault(settings.TRACE, []).append(event)
+    for listener in tuple(_listeners):
         listener(event)
 
 
 @contextmanager
 def listening(listener: Callable[[Event], None]) -> Iterator[None]:
     """Have `listener` called with what any thread does, while the block runs."""
-    with _lock:
-        _listeners.append(listener)
+    _listeners.append(listener)
     try:
         yield
     finally:
-        with _lock:
-            _listeners.remove(listener)
+        _listeners.remove(listener)
 
 
 def chrome(events: list[Event]) -> dict[str, Any]:
@@ -107,3 +101,6 @@ def _write_traces() -> None:
     for path, events in _traces.items():
         with open(path, "w", encoding="utf-8") as file:
             json.dump(chrome(events), file)
+
+
+atexit.register(_write_traces)

@@ -20,21 +20,19 @@ Did you mean DEBUG? `opgraft info --settings` lists them all.
 
 from __future__ import annotations
 
-import difflib
 import functools
-import inspect
 import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Any,
     Final,
     Generic,
     Literal,
+    NamedTuple,
     ParamSpec,
     TypeVar,
     cast,
@@ -54,8 +52,7 @@ class UnknownSettingError(SettingError, AttributeError):
     """The error of `settings.NAME`: an AttributeError too, so that `hasattr` works."""
 
 
-@dataclass(frozen=True)
-class Setting(Generic[T]):
+class Setting(NamedTuple, Generic[T]):
     """One row of the table.
 
     `convert` makes the value from what code or the environment gave (a str), or raises
@@ -146,7 +143,7 @@ def one_of(*choices: str) -> Callable[[object], str]:
         for choice in choices:
             if word == choice.lower():
                 return choice
-        near = difflib.get_close_matches(str(value), choices, 1, 0.5)
+        near = _close(str(value), choices, 1, 0.5)
         hint = f" (nearest: {near[0]})" if near else ""
         raise ValueError("one of " + ", ".join(choices) + hint)
 
@@ -306,7 +303,13 @@ def _row(name: str) -> Setting[Any]:
 def nearest(name: str) -> list[str]:
     """Known names that are spelt like this one, the nearest first."""
     names = [*_table, *(f"CPU_{f}" for f in _families)]
-    return difflib.get_close_matches(name.upper(), names, 3, 0.6)
+    return _close(name.upper(), names, 3, 0.6)
+
+
+def _close(word: str, choices: Iterable[str], most: int, cutoff: float) -> list[str]:
+    import difflib  # late: only an error needs it, and every process imports this module
+
+    return difflib.get_close_matches(word, list(choices), most, cutoff)
 
 
 def _unknown(name: str) -> SettingError:
@@ -347,10 +350,9 @@ def _from_environment(row: Setting[Any], name: str) -> tuple[bool, Any]:
     found = _parsed.get(key, _parsed)
     if found is _parsed:
         found = _converted(row, name, raw, PREFIX + name)
-        with _lock:
-            if len(_parsed) > 256:
-                _parsed.clear()
-            _parsed[key] = found
+        if len(_parsed) > 256:
+            _parsed.clear()
+        _parsed[key] = found  # one step, so without the lock: a fork may find that one held
     return True, found
 
 
@@ -427,6 +429,8 @@ class using:
         _values.reset(self._tokens.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        import inspect  # late, as above: it brings the tokenizer and the disassembler
+
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(
                 f"using(...) cannot decorate the generator {function.__name__}: its body runs "

@@ -29,12 +29,14 @@ def congruence_off_by_one(x: UOp, c: UOp, d: UOp) -> UOp | None:
     a, b = c.const_value, d.const_value
     if b <= 1 or a < 0 or (a % b and a + 1 != b):
         return None
-    return x * ((a + 1) // b)
+    return x * x.const_like((a + 1) // b)
 
 
 def split_constant(x: UOp, c: UOp, d: UOp) -> UOp | None:
     # (x + c) // d = x//d + c//d without asking for c % d = 0
-    return x // d + c.const_value // d.const_value if d.const_value > 0 else None
+    if d.const_value <= 0:
+        return None
+    return x // d + x.const_like(c.const_value // d.const_value)
 
 
 def split_truncating(x: UOp, c: UOp, d: UOp) -> UOp | None:
@@ -42,7 +44,7 @@ def split_truncating(x: UOp, c: UOp, d: UOp) -> UOp | None:
     a, b = c.const_value, d.const_value
     if b <= 0 or a % b:
         return None
-    return x.alu(Ops.CDIV, d) + a // b
+    return x.alu(Ops.CDIV, d) + x.const_like(a // b)
 
 
 def divide_twice(x: UOp, c: UOp, d: UOp) -> UOp | None:
@@ -113,12 +115,12 @@ def reduce_invariant(x: UOp) -> UOp | None:
 def gcd_of_modulo(x: UOp, c: UOp, d: UOp) -> UOp | None:
     # (x*c) % d = (x % (d//c)) * c, not asking that c divides d
     a, b = c.const_value, d.const_value
-    return (x % (b // a)) * a if 0 < a < b and b // a > 0 else None
+    return (x % x.const_like(b // a)) * c if 0 < a < b else None
 
 
 def negative_divisor(x: UOp, c: UOp) -> UOp | None:
     # x // -c = -(x // c): truncation's law, not floor's
-    return (x // -c.const_value) * -1 if -8 <= c.const_value < -1 else None
+    return (x // x.const_like(-c.const_value)) * -1 if -8 <= c.const_value < -1 else None
 
 
 def factor_ring(x: UOp, c: UOp) -> UOp | None:

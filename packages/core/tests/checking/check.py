@@ -18,7 +18,7 @@ from typing import Any, Final
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import RewriteError
 from opgraft.ir import PatternMatcher, UOp
-from opgraft.ir.matcher import Rule
+from opgraft.ir.rule import Rule
 
 from . import lifted
 from .instances import FLOATS, Filler, NoInstance
@@ -224,13 +224,7 @@ def _check_group(
 def check(rules: Iterable[Rule], effort: Effort | None = None) -> Iterator[Record]:
     """A record of each rule; those whose lines were not all reached get more draws at the end."""
     effort, reached = effort or effort_from_environment(), Reached()
-    waiting: list[Record] = []
     done = [check_rule(rule, effort, reached) for rule in rules]
-    for record in done:
-        if record.faults or not reached.missing(record.rule.function.__code__):
-            yield record
-        else:
-            waiting.append(record)
     wider = replace(
         effort,
         instances=effort.instances * 4,
@@ -238,7 +232,7 @@ def check(rules: Iterable[Rule], effort: Effort | None = None) -> Iterator[Recor
         assignments=effort.assignments // 8,
         proofs=0,
     )
-    for record in waiting:
+    for record in done:
         begin, code = time.perf_counter(), record.rule.function.__code__
         for turn in range(_TURNS):
             for group in GROUPS:
@@ -251,6 +245,16 @@ def check(rules: Iterable[Rule], effort: Effort | None = None) -> Iterator[Recor
         yield record
 
 
+def summary(records: Sequence[Record]) -> str:
+    """One line on all of them."""
+    return (
+        f"{len(records)} rules, {sum(sum(r.fired.values()) for r in records)} instances "
+        f"({sum(r.complete for r in records)} on all values, {sum(r.proved for r in records)} "
+        f"proved by z3), {sum(r.assignments for r in records)} assignments, "
+        f"{sum(bool(r.verdict) for r in records)} refused"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     from opgraft.rules.sets import sym
 
@@ -260,14 +264,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
     effort = LONG if given.long else Effort(seed=given.seed)
-    failed = 0
     begin = time.perf_counter()
-    rules = [r for r in sym.rules if not given.rule or r.name in given.rule]
-    for record in check(rules, effort):
+    records: list[Record] = []
+    for record in check([r for r in sym.rules if not given.rule or r.name in given.rule], effort):
+        records.append(record)
         print(record.line(), flush=True)
-        failed += bool(record.verdict)
-    print(f"{len(rules)} rules, {failed} failed, {time.perf_counter() - begin:.1f} s")
-    return 1 if failed else 0
+    print(f"{summary(records)}, {time.perf_counter() - begin:.1f} s")
+    return 1 if any(record.verdict for record in records) else 0
 
 
 if __name__ == "__main__":

@@ -79,9 +79,9 @@ def compare(
             held.copy_in(memoryview(content))
         executable.run(buffers, wait=True)
         for expression, param, dtype, expected in wanted:
-            content = bytearray(ROWS * dtype.itemsize)
-            buffers[param.arg[0]].copy_out(memoryview(content))
-            for row, (value, right) in enumerate(zip(_unpacked(dtype, content), expected)):
+            found = bytearray(ROWS * dtype.itemsize)
+            buffers[param.arg[0]].copy_out(memoryview(found))
+            for row, (value, right) in enumerate(zip(_unpacked(dtype, found), expected)):
                 if right is not None and exact_key(value) != exact_key(dtype.const(right)):
                     yield expression, f"{device.name} gives {value}, not {right}, in row {row}"
                     break
@@ -113,7 +113,7 @@ def _packed(dtype: DType, value: Any) -> bytes:
     return number.to_bytes(dtype.itemsize, "little")
 
 
-def _unpacked(dtype: DType, content: bytes | bytearray) -> Iterator[Any]:
+def _unpacked(dtype: DType, content: bytearray) -> Iterator[Any]:
     size = dtype.itemsize
     for at in range(0, len(content), size):
         yield bits_to_value(int.from_bytes(content[at : at + size], "little"), dtype)

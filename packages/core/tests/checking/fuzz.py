@@ -15,13 +15,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from opgraft.catalog import Device
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import RewriteError
 from opgraft.ir import EqualitySet, PatternMatcher, UOp, graph_rewrite
-from opgraft.ir.matcher import Rule
+from opgraft.ir.trace import Step, tracing
 from opgraft.rules.sets import sym, symbolic, symbolic_simple
 
 from . import devices
@@ -150,32 +150,19 @@ def _try(made: UOp, rules: PatternMatcher, rng: random.Random) -> tuple[str, UOp
     return found.fault, result, result is not made, found.assignments
 
 
-def _steps(made: UOp, rules: PatternMatcher) -> list[tuple[Rule, UOp, UOp]]:
-    """Each single rewrite on the way: (rule, before, after)."""
-    taken: list[tuple[Rule, UOp, UOp]] = []
-
-    def step(x: UOp) -> UOp | None:
-        found = rules.trace(x)
-        if found is None or len(taken) > 2000:
-            return None
-        taken.append((found[0], x, found[1]))
-        return found[1]
-
-    class Recording(PatternMatcher):
-        def rewrite(self, uop: UOp, ctx: Any = None) -> UOp | None:
-            return step(uop)
-
-    with contextlib.suppress(RewriteError):
-        graph_rewrite(made, Recording([]))
-    return taken
+def _steps(made: UOp, rules: PatternMatcher) -> list[Step]:
+    """Each single rewrite on the way."""
+    with contextlib.suppress(RewriteError), tracing() as trace:
+        graph_rewrite(made, rules)
+    return trace.steps
 
 
 def shrink(failure: Failure, rules: PatternMatcher, rounds: int = 200) -> Failure:
     """The first single rewrite that fails, made smaller while the same rule fails."""
     rng = random.Random(failure.number)
     steps = (
-        (rule, before, after, judge(before, after, rng, 4096, 200).fault)
-        for rule, before, after in _steps(failure.expression, rules)
+        (step.rule, step.before, step.after, judge(step.before, step.after, rng, 4096, 200).fault)
+        for step in _steps(failure.expression, rules)
     )
     found = next((step for step in steps if step[3]), None)
     if found is None:

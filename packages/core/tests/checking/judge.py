@@ -85,8 +85,7 @@ def _compare_vectors(before: UOp, after: UOp, env: dict[UOp, Any], count: int) -
     if not np.all(same):
         at = int(np.argmin(np.broadcast_to(same, (count,))))
         where = {n: values[at] for n, values in env.items()}
-        values = (np.broadcast_to(v, (count,))[at] for v in (a, b))
-        return _told(before, after, where, *values)
+        return _told(before, after, where, *(np.broadcast_to(v, (count,))[at] for v in (a, b)))
     for values in (one, other):
         for n, found in values.items():
             if n.dtype.kind in ("void", "float") or n.op is Ops.PARAM:

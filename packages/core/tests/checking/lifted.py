@@ -50,7 +50,9 @@ class Lifted:
     """Graphs over z3's integers."""
 
     def __init__(self, context: Any) -> None:
-        self.context, self.facts, self.done, self.count = context, [], {}, 0
+        self.context, self.count = context, 0
+        self.facts: list[Any] = []
+        self.done: dict[UOp, Any] = {}
         self.quotients: dict[Any, tuple[Any, Any]] = {}
 
     def value(self, root: UOp) -> Any:
@@ -227,7 +229,9 @@ class Vectors:
     """Graphs over bit-vectors: fixed widths and bool, no index, no division."""
 
     def __init__(self, context: Any) -> None:
-        self.context, self.facts, self.done = context, [], {}
+        self.context = context
+        self.facts: list[Any] = []
+        self.done: dict[UOp, Any] = {}
 
     def value(self, root: UOp) -> Any:
         for n in toposort((root,), lambda n: n not in self.done):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from opgraft.devices.cpu.device import CpuDevice, CpuExecutable
+from opgraft.devices.cpu.device import CpuDevice
+from opgraft.devices.cpu.launch import CpuExecutable
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import UOp
 from opgraft.runtime import Program

@@ -94,7 +94,20 @@ def test_a_source_that_is_wrong_gives_the_compilers_own_words() -> None:
         compiler.compile("void kernel(void){ int x = does_not_exist; }")
     assert "does_not_exist" in str(caught.value)
     assert "undeclared" in str(caught.value)
-    assert "DEBUG=2" in caught.value.remedy
+    assert "DEBUG=1" in caught.value.remedy
+
+
+def test_a_refused_source_is_kept_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    compiler = pairs().select().compiler
+    assert compiler is not None
+    with settings.using(DEBUG=1), pytest.raises(CompileError) as caught:
+        compiler.compile("int wrong = ;")
+    (kept,) = tmp_path.iterdir()
+    assert kept.read_text() == "int wrong = ;"
+    assert str(kept) in caught.value.remedy
 
 
 def test_without_any_compiler_the_error_says_what_was_looked_for_and_where(

@@ -9,6 +9,7 @@ from functools import cache
 import mpmath
 import numpy as np
 import pytest
+
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import Ops, UOp, toposort
 from opgraft.ir.elementary import expansion, fold_elementary, light_sine

@@ -27,7 +27,7 @@ def found(pattern: UPat, node: UOp) -> list[dict[str, UOp]]:
     PatternMatcher([(pattern, note)]).rewrite(node)
     interpreted = list(pattern.matches(node))
     distinct = [w for i, w in enumerate(interpreted) if w not in interpreted[:i]]
-    assert seen == interpreted or seen == distinct
+    assert seen in (interpreted, distinct)
     return interpreted
 
 
@@ -306,8 +306,8 @@ def test_alternatives_are_tried_in_order() -> None:
         lambda a, b: 3 * a,
         lambda a, b: 3 // a,
         lambda a, b: 3 % a,
-        lambda a, b: 3 < a,
-        lambda a, b: 3 >= a,
+        lambda a, b: 3 < a,  # noqa: SIM300
+        lambda a, b: 3 >= a,  # noqa: SIM300
         lambda a, b: a & 1,
         lambda a, b: 1 << a,
         lambda a, b: 64 >> a,
@@ -333,7 +333,7 @@ def test_a_pattern_matches_the_node_that_is_written_alike(
 def test_operators_of_floats_and_bools() -> None:
     g = UOp.variable("g", 0.0, 1.0, dtypes.float32)
     p, q = (UOp.variable(name, False, True, dtypes.bool) for name in "pq")
-    for build in (
+    builds: list[Callable[[Any, Any], Any]] = [
         lambda a, b: a <= b,
         lambda a, b: a / b,
         lambda a, b: a - 0.0,
@@ -342,7 +342,8 @@ def test_operators_of_floats_and_bools() -> None:
         lambda a, b: a.sin() * b.trunc(),
         lambda a, b: -a,
         lambda a, b: a.bitcast("int32"),
-    ):
+    ]
+    for build in builds:
         assert matches(build(x, y), build(f, g))
     assert matches(~x, ~p)
     assert matches(x & y, p & q)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import random
 import sys
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -291,7 +293,10 @@ def test_the_collector_pauses_inside_the_outermost_rewrite_and_comes_back() -> N
 
 
 def test_the_collector_comes_back_after_an_error() -> None:
-    rules = PatternMatcher([(UPat(Ops.VAR), lambda: 1 / 0)])
+    def broken() -> UOp:
+        raise ValueError("no")
+
+    rules = PatternMatcher([(UPat(Ops.VAR), broken)])
     with pytest.raises(RewriteError):
         graph_rewrite(n, rules)
     assert gc.isenabled()
@@ -339,3 +344,30 @@ def test_threads_rewrite_to_the_same_nodes() -> None:
         thread.join()
     for nodes in zip(*results):
         assert all(node is nodes[0] for node in nodes)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_while_others_rewrite_can_rewrite() -> None:
+    stop = threading.Event()
+
+    def busy() -> None:
+        while not stop.is_set():
+            graph_rewrite(random_graph(3, 60), simple)
+
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, 3.12
+                child = os.fork()
+            if child == 0:
+                fresh = UOp.variable("fresh", 0, 9, dtypes.uint16)
+                right = graph_rewrite(fresh * 1 + 0, simple) is fresh and gc.isenabled()
+                os._exit(0 if right else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()

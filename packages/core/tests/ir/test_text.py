@@ -359,6 +359,12 @@ def test_errors_in_expressions_say_what_is_wrong(text: str, message: str) -> Non
     assert message in str(raised.value)
 
 
+def test_an_expression_that_is_too_deep_is_refused_in_a_few_words() -> None:
+    with pytest.raises(ParseError) as raised:
+        parse_expression("(" * 300 + "1" + ")" * 300)
+    assert len(str(raised.value)) < 300
+
+
 def test_an_expression_is_written_with_the_brackets_it_needs() -> None:
     where = " where x in [0, 9], z:float32"
     texts = ["(x + 1)*2", "x*2 + 1", "x + (x + 1)", "x//(x*2)", "(x < 3) == (x < 4)", "x & 7 | x"]

@@ -75,9 +75,12 @@ def test_other_threads_are_not_recorded() -> None:
 
 
 def test_recording_ends_with_an_error() -> None:
-    broken = PatternMatcher([(x + 0, lambda x: 1 / 0, "broken")])
+    def broken(x: UOp) -> UOp:
+        raise ValueError("no")
+
+    breaks = PatternMatcher([(x + 0, broken)])
     with pytest.raises(RewriteError, match="broken"), tracing():
-        graph_rewrite(n + 0, broken)
+        graph_rewrite(n + 0, breaks)
     assert recording() is None
 
 

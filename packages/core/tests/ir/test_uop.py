@@ -163,8 +163,8 @@ def test_operators_with_a_number_on_the_left() -> None:
     three = UOp.const(dtypes.index, 3)
     assert 3 + x is three + x
     assert 3 // x is three // x
-    assert (3 < x) is (three < x)
-    assert (3 > x) is (x < three)
+    assert (3 < x) is (three < x)  # noqa: SIM300
+    assert (3 > x) is (x < three)  # noqa: SIM300
     assert (x > 3) is (three < x)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from opgraft.dtype import DType
 from opgraft.ir import UOp
 from opgraft.ir.linear import LinearProgram
@@ -33,7 +34,7 @@ def compiler() -> str:
     return found
 
 
-@pytest.fixture()
+@pytest.fixture
 def compile_c(compiler: str, tmp_path: Path) -> Callable[[str], ctypes.CDLL]:
     def compile_source(source: str) -> ctypes.CDLL:
         number = next(_numbers)
@@ -52,7 +53,7 @@ def compile_c(compiler: str, tmp_path: Path) -> Callable[[str], ctypes.CDLL]:
 Runner = Callable[..., None]
 
 
-@pytest.fixture()
+@pytest.fixture
 def run_program(compile_c: Callable[[str], ctypes.CDLL]) -> Runner:
     """Renders, compiles and runs a program on NumPy arrays in order of slots."""
 
@@ -70,7 +71,7 @@ def run_program(compile_c: Callable[[str], ctypes.CDLL]) -> Runner:
     return run
 
 
-@pytest.fixture()
+@pytest.fixture
 def run_elementwise(run_program: Runner) -> Callable[..., np.ndarray]:
     """The values of a function of UOps over arrays, computed by compiled C."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import AxisKind, Ops, UOp, toposort
 from opgraft.ir.linear import LinearProgram

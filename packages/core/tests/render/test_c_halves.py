@@ -7,6 +7,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 import pytest
+
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import UOp
 

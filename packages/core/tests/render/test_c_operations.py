@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import GroupOp, Ops, UOp
 from opgraft.ir.evaluate import alu, value_to_bits
@@ -60,7 +61,7 @@ def same(dtype: DType, got: Any, want: Any) -> bool:
 Case = tuple[Ops, DType, tuple[DType, ...], list[tuple[Any, ...]]]
 
 
-@pytest.fixture()
+@pytest.fixture
 def run_all(compile_c: Callable[[str], ctypes.CDLL]) -> Callable[[list[Case], int], None]:
     """Compiles all cases in one source, runs each, and compares every lane."""
 
@@ -125,14 +126,14 @@ def test_casts_saturate_wrap_and_round_once(run_all: Any, lanes: int) -> None:
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_other_operations_have_their_exact_meaning(run_all: Any, lanes: int) -> None:
-    cases = []
+    cases: list[Case] = []
     for d in FLOATS:
-        for op in (Ops.SQRT, Ops.TRUNC):
-            cases.append((op, d, (d,), [(v,) for v in edges(d)]))
+        cases += [(op, d, (d,), [(v,) for v in edges(d)]) for op in (Ops.SQRT, Ops.TRUNC)]
         some = edges(d)[:22]
         cases.append((Ops.MULACC, d, (d,) * 3, list(itertools.product(some, some, some[:12]))))
-    for d in INTS:
-        cases.append((Ops.MULACC, d, (d,) * 3, list(itertools.product(edges(d)[-6:], repeat=3))))
+    cases += [
+        (Ops.MULACC, d, (d,) * 3, list(itertools.product(edges(d)[-6:], repeat=3))) for d in INTS
+    ]
     for d in (dtypes.bool, *INTS, *FLOATS):
         rows = list(itertools.product([True, False], edges(d)[:4], edges(d)[-4:]))
         cases.append((Ops.WHERE, d, (dtypes.bool, d, d), rows))

@@ -27,7 +27,7 @@ from opgraft.runtime import (
     compile_kernels,
     lowered,
 )
-from opgraft.runtime.kernels import describe
+from opgraft.runtime.compiler import describe
 from opgraft.target import Target
 
 from .host_device import HostDevice
@@ -139,7 +139,7 @@ def test_a_compilers_own_words_reach_the_user_each_time() -> None:
     device, compiler = device_with()
     assert isinstance(compiler, Counting)
     for _ in range(2):
-        with pytest.raises(CompileError, match="don't like sevens"):
+        with pytest.raises(CompileError, match=r"kernel scaled: TOY(.|\n)*don't like sevens"):
             compile_kernel(device, scaled(7.0))
     assert len(compiler.compiled) == 2
     assert len(device.kernels) == 0

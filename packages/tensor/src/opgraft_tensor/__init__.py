@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from opgraft_tensor.functional import cat, einsum, grad, stack, where
 from opgraft_tensor.random import manual_seed
-from opgraft_tensor.tensor import Tensor, einsum, grad, realize_all
+from opgraft_tensor.tensor import Tensor, realize_all
 
-__all__ = ["Tensor", "einsum", "grad", "manual_seed", "realize_all"]
+__all__ = ["Tensor", "cat", "einsum", "grad", "manual_seed", "realize_all", "stack", "where"]

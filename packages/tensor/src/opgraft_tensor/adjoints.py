@@ -207,8 +207,8 @@ def _exclusive(a: UOp, op: Ops, identity: int) -> UOp:
     size = shape(a)
     rank, length = len(size), size[-1]
     scanned = graph.scan_axis(a, op, rank - 1)
-    head = graph.slice_(scanned, tuple([*[(0, n, 1) for n in size[:-1]], (0, length - 1, 1)]))
-    moved = graph.pad(head, tuple([*[(0, 0)] * (rank - 1), (1, 0)]))
+    head = graph.slice_(scanned, (*[(0, n, 1) for n in size[:-1]], (0, length - 1, 1)))
+    moved = graph.pad(head, (*[(0, 0)] * (rank - 1), (1, 0)))
     first = equal(graph.arange(size, rank - 1, dtypes.int64), graph.full((), dtypes.int64, 0))
     return choose(first, identity, moved)
 
@@ -241,7 +241,7 @@ def _from_last(a: UOp, axis: int) -> UOp:
 
 
 def _product_scan(a: UOp, d: UOp, axis: int) -> UOp:
-    """grad[i] = sum over k >= i of d[k] * product of a[j], j <= k, j != i; quadratic, no quotient."""
+    """grad[i] = sum over k >= i of d[k] * product of a[j], j <= k, j != i; quadratic, exact."""
     rows = _pairwise(a, axis, 1)
     size = shape(rows)
     own, other = len(size) - 2, len(size) - 1

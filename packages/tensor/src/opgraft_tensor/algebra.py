@@ -240,7 +240,7 @@ def _no_gradient(node: UOp, upstream: UOp) -> tuple[UOp | None, ...]:
 
 
 def floor_divide(a: UOp, b: UOp) -> UOp:
-    """The floor of the exact quotient; of floats as NumPy: by the remainder, so that it is exact."""
+    """The floor of the exact quotient; of floats as NumPy: by the remainder, so it is exact."""
     if not a.dtype.is_float:
         return elementwise(Ops.IDIV, a, b)
     rest = elementwise(Ops.MOD, a, b)

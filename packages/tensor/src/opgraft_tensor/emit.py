@@ -97,9 +97,9 @@ class Emitter:
         effects: list[UOp] = []
         stored = [r for r in self.group.roots if r in self.needed]
         for root in stored:
-            for atom in self.groups.own_ranges(root):
-                if atom.extent != 1:
-                    self._range(atom)
+            for x in self.own[root]:
+                if x.bare is not None:
+                    self._range(x.bare)
             if root in self.kept_dims:
                 kept = self._evaluate((_KEPT, root, ()))
                 effects += kept.src[1:]
@@ -442,7 +442,12 @@ class Emitter:
         flat = self._place(self.table.ravel(place, extents))
         own = [index[d].bare for d in dims]
         ranges = [self._range(r) for r in own if r is not None]
-        return memory.after(memory.store(flat, value).end(*ranges))
+        effect = memory.store(flat, value).end(*ranges)
+        if v in self.kept_dims:
+            # loops of its own: no other statement can run in them, not even at the same index
+            fresh = [self._range(self.table.range(r.extent, r.kind)) for r in own if r is not None]
+            effect = effect.substitute(dict(zip(ranges, fresh)))
+        return memory.after(effect)
 
     def _read_kept(self, v: UOp, index: Index) -> UOp:
         memory = self.done[_KEPT, v, ()]

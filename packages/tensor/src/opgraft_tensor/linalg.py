@@ -86,33 +86,47 @@ def contracted(a: UOp, b: UOp, axes: Sequence[int]) -> UOp:
 
 
 def einsum_nodes(equation: str, operands: Sequence[UOp]) -> UOp:
-    """The sum of products that the equation names, of nodes of one dtype."""
+    """The sum of products that the equation names, of nodes of one dtype.
+
+    Operands are taken in from the left; an axis is summed as soon as nobody names it any more.
+    """
     inputs, output = _parsed(equation, [len(shape(o)) for o in operands])
-    extents: dict[str, int] = {}
-    prepared = []
-    for letters, operand in zip(inputs, operands):
-        letters, operand = _diagonal(letters, operand, equation)
-        for letter, extent in zip(letters, shape(operand)):
-            known = extents.get(letter, 1)
-            if known not in (1, extent) and extent != 1:
-                raise ValueError(f"einsum {equation!r}: {letter} has extents {known} and {extent}")
-            extents[letter] = max(known, extent) if known and extent else 0
-        prepared.append((letters, operand))
-    summed = [letter for letter in extents if letter not in output]
-    everything = [*output, *summed]
-    unknown = [letter for letter in output if letter not in extents]
+    prepared = [_diagonal(names, widened(o), equation) for names, o in zip(inputs, operands)]
+    extents = _extents(prepared, equation)
+    unknown = [name for name in output if name not in extents]
     if unknown:
         raise ValueError(f"einsum {equation!r}: {unknown[0]} is in the output alone")
-    aligned = [_aligned(letters, operand, everything) for letters, operand in prepared]
-    size = tuple([extents[letter] for letter in everything])
-    dtype = operands[0].dtype
-    product = graph.broadcast_to(widened(aligned[0]), size) if len(aligned) == 1 else aligned[0]
-    product = widened(product)
-    for more in aligned[1:]:
-        product = algebra.mul(product, widened(more))
-    product = graph.broadcast_to(product, size)
-    axes = tuple(range(len(output), len(everything)))
-    return graph.cast(graph.reduce_axis(product, Ops.ADD, axes), dtype)
+    names, result = prepared[0]
+    for place in range(1, len(prepared) + 1):
+        last = place == len(prepared)
+        more, operand = ([], None) if last else prepared[place]
+        needed = {*output, *(name for other, _ in prepared[place + 1 :] for name in other)}
+        everything = list(dict.fromkeys([*names, *more]))
+        kept = [name for name in everything if name in needed]
+        if last and kept == everything:
+            break
+        order = [*kept, *[name for name in everything if name not in needed]]
+        result = _aligned(names, result, order)
+        if operand is not None:
+            result = algebra.mul(result, _aligned(more, operand, order))
+        size = tuple([extents[name] for name in order])
+        axes = tuple(range(len(kept), len(order)))
+        result = graph.reduce_axis(graph.broadcast_to(result, size), Ops.ADD, axes)
+        names = kept
+    size = tuple([extents[name] for name in output])
+    return graph.cast(graph.broadcast_to(_aligned(names, result, output), size), operands[0].dtype)
+
+
+def _extents(prepared: Sequence[tuple[list[str], UOp]], equation: str) -> dict[str, int]:
+    """The extent of each name; extents of 1 broadcast, as in NumPy."""
+    extents: dict[str, int] = {}
+    for names, operand in prepared:
+        for name, extent in zip(names, shape(operand)):
+            known = extents.get(name, 1)
+            if known not in (1, extent) and extent != 1:
+                raise ValueError(f"einsum {equation!r}: {name} has extents {known} and {extent}")
+            extents[name] = extent if known == 1 else known
+    return extents
 
 
 def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:

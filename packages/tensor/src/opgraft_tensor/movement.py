@@ -217,7 +217,7 @@ class Movement(Base):
         return first.cat(*rest, axis=axis)
 
     def split(self, sizes: int | Sequence[int], axis: int = 0) -> tuple[Self, ...]:
-        """Parts of the given sizes along an axis; a number: parts of that size, the last smaller."""
+        """Parts of the given sizes along an axis; a number: of that size each, the last smaller."""
         a = self._axis(axis)
         extent = self.shape[a]
         if isinstance(sizes, int):

@@ -20,7 +20,7 @@ import numpy as np
 
 from opgraft import journal
 from opgraft.ir.uop import UOp
-from opgraft.runtime.kernels import compile_kernel
+from opgraft.runtime.kernels import compile_kernels
 from opgraft_tensor.assemble import schedule
 from opgraft_tensor.devices import open_device
 from opgraft_tensor.draft import Draft, draft
@@ -131,6 +131,10 @@ class _OnDemand:
 def run(plan: Plan, storages: Sequence[Storage], device_name: str) -> list[Storage]:
     """Carry out a plan; a storage for each output."""
     device = open_device(device_name)
+    # before any memory is asked for: on a first run the device may still be getting ready
+    missing = [step for step in plan.steps if isinstance(step, Launch) and not step.executable]
+    for launch, made in zip(missing, compile_kernels(device, [step.sink for step in missing])):
+        launch.executable = made
     results = [Storage(size, plan.arrays[a].dtype, device_name) for a, size in plan.results]
     buffers: list[Buffer | None] = [None] * len(plan.arrays)
     arena = device.buffer(plan.arena) if plan.arena else None
@@ -148,8 +152,7 @@ def run(plan: Plan, storages: Sequence[Storage], device_name: str) -> list[Stora
     launches: list[tuple[Executable, list[Buffer], tuple[()]]] = []
     for step in plan.steps:
         if isinstance(step, Launch):
-            if step.executable is None:
-                step.executable = compile_kernel(device, step.sink)
+            assert step.executable is not None
             given = [buffers[a] for a in step.arrays]
             launches.append((step.executable, [b for b in given if b is not None], ()))
             continue

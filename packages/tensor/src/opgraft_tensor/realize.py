@@ -17,7 +17,7 @@ from opgraft.ir.uop import UOp, node, toposort
 from opgraft_tensor import plan
 from opgraft_tensor.exchange import fill_buffer, host_values
 from opgraft_tensor.graph import constant_of, shape
-from opgraft_tensor.storage import Storage, keep, kept
+from opgraft_tensor.storage import Storage, buffer_node, keep, kept
 
 
 def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
@@ -26,6 +26,7 @@ def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
     `device` is where outputs go that depend on no memory at all.
     """
     result: dict[UOp, UOp] = {}
+    made: dict[UOp, UOp] = {}
     wanted = [o for o in dict.fromkeys(outputs) if memory_of(o) is None]
     if wanted:
         settled = dict(zip(wanted, settle(wanted)))
@@ -34,16 +35,20 @@ def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
             place = device_of(output) or device
             if node_.op is Ops.BUFFER:
                 result[output] = node_
-            elif not _fill(node_, place):
+                continue
+            filled = _filled(node_, place)
+            if filled is None:
                 rest[node_] = place
+            else:
+                made[node_] = filled
         for place in dict.fromkeys(rest.values()):
             group = [n for n, p in rest.items() if p == place]
-            for node_, buffer in zip(group, plan.realize(group, place)):
-                keep(node_, buffer.arg)
+            made.update(zip(group, plan.realize(group, place)))
         for output, node_ in settled.items():
-            found = memory_of(node_)
-            assert found is not None
-            result[output] = keep(output, found.arg)
+            found = node_ if node_.op is Ops.BUFFER else made[node_]
+            # what depends on no memory is one node in all programs and on all devices: it stays
+            # an expression, and only the tensor that asked for it refers to its memory
+            result[output] = found if device_of(output) is None else keep(output, found.arg)
     final = [result[o] if o in result else memory_of(o) for o in outputs]
     return [f for f in final if f is not None]
 
@@ -101,8 +106,8 @@ def _copied(uop: UOp) -> UOp:
     return keep(uop, copied)
 
 
-def _fill(uop: UOp, device: str) -> bool:
-    """Fill an output that needs no kernel: without elements, or one value everywhere."""
+def _filled(uop: UOp, device: str) -> UOp | None:
+    """The BUFFER of what needs no kernel: without elements, or one value everywhere; else None."""
     size = shape(uop)
     constant = constant_of(uop)
     if 0 in size:
@@ -110,6 +115,5 @@ def _fill(uop: UOp, device: str) -> bool:
     elif constant is not None and constant.op is Ops.CONST:
         values = np.full(size, constant.arg)
     else:
-        return False
-    keep(uop, Storage(size, uop.dtype, device, host_values(values, uop.dtype)))
-    return True
+        return None
+    return buffer_node(Storage(size, uop.dtype, device, host_values(values, uop.dtype)))

@@ -28,7 +28,7 @@ def widened(uop: UOp) -> UOp:
 
 
 class Reductions(Base):
-    """`axis` is an axis, several, or None for all; with `keepdim` reduced axes stay, of extent 1."""
+    """`axis`: one, several, or None for all; with `keepdim` reduced axes stay, of extent 1."""
 
     __slots__ = ()
 
@@ -161,7 +161,7 @@ class Reductions(Base):
         return self._new(graph.cast(result, source.dtype))
 
     def softmax(self, axis: Axis = -1) -> Self:
-        """exp(x) / sum(exp(x)) along the axis, without overflow; its gradient is its own formula."""
+        """exp(x) / sum(exp(x)) along the axis, without overflow."""
         source = self._float()
         result = softmax(widened(source), self._axes(axis))
         return self._new(graph.cast(result, source.dtype))

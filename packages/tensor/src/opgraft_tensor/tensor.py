@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opgraft.dtype import DType, dtypes, promote, to_dtype
+from opgraft.dtype import DType, dtypes, to_dtype
 from opgraft.ir.ops import Ops
 from opgraft_tensor import autograd, graph
 from opgraft_tensor.base import Base, Operand
@@ -26,7 +26,7 @@ from opgraft_tensor.exchange import (
     storage_values,
 )
 from opgraft_tensor.indexing import Indexing
-from opgraft_tensor.linalg import Products, einsum_nodes
+from opgraft_tensor.linalg import Products
 from opgraft_tensor.movement import Movement
 from opgraft_tensor.realize import memory_of, realize
 from opgraft_tensor.reductions import Reductions
@@ -58,7 +58,7 @@ class Tensor(
     `x += y`, `x.assign(y)`) changes this tensor from there on; what was made from it before,
     computed or not, keeps the old values, parts of it (`x[1:]`) too.
 
-    >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]], device="CPU")
     >>> x.softmax(axis=1)
     Tensor(shape=(2, 2), dtype=float32, device='CPU')
     """
@@ -207,16 +207,16 @@ class Tensor(
 
     # ---- in place
 
-    def __iadd__(self, other: Operand) -> Self:  # type: ignore[misc]
+    def __iadd__(self, other: Operand) -> Self:
         return self.assign(self + other)
 
-    def __isub__(self, other: Operand) -> Self:  # type: ignore[misc]
+    def __isub__(self, other: Operand) -> Self:
         return self.assign(self - other)
 
-    def __imul__(self, other: Operand) -> Self:  # type: ignore[misc]
+    def __imul__(self, other: Operand) -> Self:
         return self.assign(self * other)
 
-    def __itruediv__(self, other: Operand) -> Self:  # type: ignore[misc]
+    def __itruediv__(self, other: Operand) -> Self:
         return self.assign(self / other)
 
     # ---- gradients
@@ -271,13 +271,15 @@ class Tensor(
         if memory is not None and not self._leaf:
             self._uop = memory
 
-    def _add_gradient(self, found: UOp, origin: Tensor) -> None:
+    def _add_gradient(self, found: UOp, origin: Tensor) -> Self:
         fresh = self._new(found)
         if self.grad is not None:
+            known = self.grad._origins
             fresh = self.grad + fresh
-            fresh._origins = self.grad._origins
+            fresh._origins = known
         fresh._origins = (*fresh._origins, weakref.ref(origin))
         self.grad = fresh
+        return self
 
     def origins(self) -> list[Tensor]:
         """Of a gradient that `backward` made: the live tensors that it was called on."""
@@ -329,47 +331,3 @@ def realize_all(tensors: Sequence[Tensor]) -> None:
                 tensor._move(node)
             elif tensor._spent or not tensor.requires_grad:
                 tensor._uop = node
-
-
-def grad(
-    outputs: Tensor | Sequence[Tensor],
-    wrt: Tensor | Sequence[Tensor],
-    upstream: Tensor | Sequence[Tensor] | None = None,
-) -> list[Tensor]:
-    """The gradients of the sum of outputs (of outputs times upstream) by each of `wrt`.
-
-    They are tensors like any other, and can be differentiated again. Where nothing depends on a
-    tensor its gradient is zeros.
-    """
-    results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-    sources = [wrt] if isinstance(wrt, Tensor) else list(wrt)
-    given = [upstream] if isinstance(upstream, Tensor) else upstream
-    for tensor in (*results, *sources):
-        if not tensor.dtype.is_float:
-            raise TypeError(f"only floats have gradients, not {tensor.dtype}")
-    for source in sources:
-        if graph.constant_of(source.uop) is not None:
-            raise ValueError(
-                f"{source!r} is one constant, which is folded into what is made of it; "
-                "make it with requires_grad=True, or from an array, to have its gradient"
-            )
-    pairs = []
-    for i, result in enumerate(results):
-        ones = graph.full(result.shape, result.dtype, 1)
-        pairs.append((result.uop, ones if given is None else result._upstream(given[i])))
-    found = autograd.gradients(pairs, [s.uop for s in sources])
-    return [s._new(found.get(s.uop, graph.full(s.shape, s.dtype, 0))) for s in sources]
-
-
-def einsum(equation: str, *operands: Tensor) -> Tensor:
-    """The sum of products that the equation names, by NumPy's rules.
-
-    >>> einsum("ij,kj->ik", Tensor([[1, 2]]), Tensor([[3, 4]])).tolist()
-    [[11]]
-    """
-    if not operands:
-        raise ValueError("einsum needs an operand")
-    first = operands[0]
-    from_all = [o.uop if o is first else first._as_node(o) for o in operands]
-    common = promote(*[n.dtype for n in from_all])
-    return first._new(einsum_nodes(equation, [graph.cast(n, common) for n in from_all]))

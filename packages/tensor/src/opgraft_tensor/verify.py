@@ -3,7 +3,7 @@
 1. closed: no range is open at a kernel's sink, and every store's index has its own ranges alone;
 2. once: a root's ranges are one per axis, of the axis's extent, all different;
 3. order: what a kernel reads is an input, or stored by a kernel before it;
-4. spine: statements of one kernel share a loop at the same iteration (small ones may not);
+4. spine: statements of one kernel share a loop at the same iteration;
 5. limits: distinct arrays and local bytes are within the device's;
 6. complete: every output is stored;
 7. versions: after a version is stored over the one before, nobody reads the one before;
@@ -83,7 +83,7 @@ def _spine(made: Draft, number: int, kernel: Kernel) -> None:
     roots = kernel.group.roots
     if len(roots) < 2:
         return
-    if not kernel.spine and max(map(size_of, roots)) > made.walk.prices.small:
+    if not kernel.spine and not kernel.reread and max(map(size_of, roots)) > 1:
         _fail(number, kernel, "its statements share no loop")
 
 

@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> int:
     """Try the devices and print the table."""
     listing = {row.name: row for row in Device.listing()}
     wanted = [Device.canonical(name) for name in arguments.device]
-    names = wanted or [row.name for row in listing.values() if row.count]
+    names = wanted or [name for row in listing.values() for name in _each(row)]
     kinds = [name.partition(":")[0] for name in names]
     rows = [row for row in listing.values() if not wanted or row.name in kinds]
     trials = _tried(names, arguments)
@@ -54,6 +54,11 @@ def run(arguments: Namespace) -> int:
                 out.line(f"Plugin {status.name} is {status.state}: {status.reason}")
                 out.line(f"  {status.remedy}")
     return int(bool(fault) or not (arguments.list or _all_work(names, trials)))
+
+
+def _each(row: Listed) -> list[str]:
+    """The names of the devices of a kind that seem to be there."""
+    return [Device.canonical(f"{row.name}:{index}") for index in range(row.count)]
 
 
 def _tried(names: list[str], arguments: Namespace) -> list[Trial]:

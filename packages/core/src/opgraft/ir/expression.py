@@ -89,7 +89,9 @@ class _Reader:
         return value if isinstance(value, UOp) else _constant(value)
 
     def fail(self, problem: str, remedy: str = "") -> NoReturn:
-        raise ParseError(f"{problem} in {self.text.strip()!r}", remedy=remedy)
+        text = self.text.strip()
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        raise ParseError(f"{problem} in {shown!r}", remedy=remedy)
 
     def _declare(self, text: str) -> None:
         place = 0

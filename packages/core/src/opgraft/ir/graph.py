@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from opgraft.ir.intern import AnyNode, Head, Node
+from opgraft.ir.intern import AnyNode, Head, Node, lock
 from opgraft.ir.ops import Ops
 
 
@@ -120,7 +120,10 @@ def remember(node: Node, name: str, value: Any) -> Any:
     """Keep a derived fact with the node, under a name that is its owner's alone."""
     memo = node._memo
     if memo is None:
-        memo = node._memo = {}
+        with lock:  # two threads must not make two: what one remembers would be lost
+            memo = node._memo
+            if memo is None:
+                memo = node._memo = {}
     memo[name] = value
     return value
 

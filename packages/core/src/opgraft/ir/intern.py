@@ -23,6 +23,7 @@ from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import GroupOp, Ops
 
 lock: Final = threading.RLock()
+"""Of all tables of the IR: nodes, heads, and the compiled functions of matchers."""
 # a child must not inherit the lock held by a thread that it does not have
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

@@ -7,14 +7,13 @@ The interpreter of patterns says the same, slower: it is the oracle in tests and
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from opgraft.errors import RewriteError
 from opgraft.ir.codegen import Function, Generator
-from opgraft.ir.intern import Kind
+from opgraft.ir.intern import Kind, lock
 from opgraft.ir.pattern import UPat
 from opgraft.ir.rule import Rule, RuleFunction, failure
 from opgraft.ir.uop import UOp
@@ -44,15 +43,14 @@ class Table(dict[Signature, "Function | None"]):
     are served by their node's own kind, which is slower but bounded.
     """
 
-    __slots__ = ("__weakref__", "generator", "lock")
+    __slots__ = ("__weakref__", "generator")
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         super().__init__()
         self.generator: Final = Generator(rules)
-        self.lock: Final = threading.Lock()
 
     def __missing__(self, key: Signature) -> Function | None:
-        with self.lock:
+        with lock:
             if key in self:
                 return self[key]
             if isinstance(key, Kind):
@@ -68,7 +66,6 @@ class Table(dict[Signature, "Function | None"]):
 
 # Matchers of the same rules, such as the same sum built twice, share their functions.
 _tables: Final[WeakValueDictionary[tuple[Rule, ...], Table]] = WeakValueDictionary()
-_lock: Final = threading.Lock()
 
 
 class PatternMatcher:
@@ -106,7 +103,7 @@ class PatternMatcher:
         """The compiled functions, by signature; see `signature`."""
         found = self._table
         if found is None:
-            with _lock:
+            with lock:
                 found = _tables.get(self.rules)
                 if found is None:
                     found = _tables[self.rules] = Table(self.rules)

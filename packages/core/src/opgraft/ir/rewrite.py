@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
@@ -57,7 +58,7 @@ class _Pause:
     """
 
     def __init__(self) -> None:
-        self._lock: Final = threading.Lock()
+        self._lock = threading.Lock()
         self._inside = 0
         self._was_on = False
 
@@ -70,12 +71,21 @@ class _Pause:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._inside -= 1
+            self._inside = max(0, self._inside - 1)  # after a fork inside a rule it is 0 already
             if self._inside == 0 and self._was_on:
                 gc.enable()
 
+    def forked(self) -> None:
+        """In a child process no other thread rewrites, whatever the parent's threads did."""
+        self._lock = threading.Lock()
+        if self._inside and self._was_on:
+            gc.enable()
+        self._inside = 0
+
 
 _paused: Final = _Pause()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_paused.forked)
 
 
 class _Functions(Protocol):
@@ -254,6 +264,7 @@ def _late(sink: UOp, table: _Functions, ctx: Any, watch: _Watch) -> UOp:
 def _early(sink: UOp, table: _Functions, ctx: Any, watch: _Watch) -> UOp:
     """The node first, as it stands, then its sources, then the node again if they changed."""
     done: dict[UOp, UOp] = {}
+    get = done.get
     now: dict[UOp, UOp] = {}  # the form of a node that waits for its sources
     trails, owner = watch.trails, watch.owner
     stack = [sink]
@@ -268,22 +279,22 @@ def _early(sink: UOp, table: _Functions, ctx: Any, watch: _Watch) -> UOp:
         else:
             current, final = waited, None
         while final is None:
-            missing = [s for s in current.src if s not in done]
-            if missing:
-                for source in missing:
-                    if source in owner:
-                        raise watch.circle(source)
+            src = current.src
+            new = tuple(map(get, src))
+            if None in new:
+                for missing in reversed(src):
+                    if missing in owner:
+                        raise watch.circle(missing)
+                    if missing not in done:
+                        stack.append(missing)
                 now[start] = current
-                missing.reverse()
-                stack += missing
                 break
-            src = tuple([done[s] for s in current.src])
-            if src == current.src:
+            if new == src:
                 final = current
                 done[final] = final
                 break
-            current = node(current.head, src)
-            final = done.get(current)
+            current = node(current.head, new)  # type: ignore[arg-type]
+            final = get(current)
             if final is None:
                 if current in owner:
                     raise watch.circle(current)

@@ -129,12 +129,12 @@ class _Linearizer:
                 below[n], plain[n] = needs, reads
         for statement in ordered:
             if not statement.is_reduce:
-                own = _target(statement.node)
+                buffer = _target(statement.node)
                 found = [
                     r
-                    for r, load in readers.get(own, ())
+                    for r, load in readers.get(buffer, ())
                     if r is not statement
-                    and (r.is_reduce or _target(r.node) is not own)
+                    and (r.is_reduce or _target(r.node) is not buffer)
                     and _meet(load, _store(statement.node))
                 ]
                 statement.readers = list(dict.fromkeys(found))
@@ -173,6 +173,11 @@ class _Linearizer:
         while waiting:
             free = [s for s in waiting if not any(n in waiting for n in before[s])]
             ready = [s for s in free if not any(n in waiting for n in overwritten[s])]
+            if not ready:
+                ready = self._entangled(free, waiting, overwritten)
+                for statement in ready:
+                    if not waiting[statement]:
+                        self._fetch(block, statement)
             if not ready:
                 names = ", ".join(s.node.op.name for s in waiting)
                 raise LoweringError(f"statements wait for each other: {names}")
@@ -255,9 +260,43 @@ class _Linearizer:
             for other in here if statement.readers else ():
                 if other is statement or statement in closure[other]:
                     continue
-                if any(r is other or r in closure[other] for r in statement.readers):
+                # a reader that is carried out here itself is the one to come first
+                reads = (
+                    r is other or (r in closure[other] and r not in wanted)
+                    for r in statement.readers
+                )
+                if any(reads):
                     overwritten[statement].append(other)
         return before, overwritten
+
+    def _entangled(
+        self,
+        free: list[_Statement],
+        waiting: dict[_Statement, tuple[UOp, ...]],
+        overwritten: _Order,
+    ) -> list[_Statement]:
+        """Statements that each overwrite what another reads, and wait for nothing else.
+
+        Where they share their next loop they meet at the same element in each iteration (in place
+        is a placement decided by that): the block inside can order them. Where no loop is left,
+        their values can be computed before the first of them stores.
+        """
+        groups: dict[UOp | None, list[_Statement]] = {}
+        for statement in free:
+            left = waiting[statement]
+            loop = self._next_range(statement, left) if left else None
+            groups.setdefault(loop, []).append(statement)
+        for group in groups.values():
+            own = set(group)
+            if all(n in own for s in group for n in overwritten[s] if n in waiting):
+                return group
+        return []
+
+    def _fetch(self, block: _Block, statement: _Statement) -> None:
+        """Compute what an effect will store, and where, so that it reads nothing any more."""
+        if not statement.is_reduce:
+            for source in _store(statement.node).src[1:]:
+                self._value(block, source)
 
     def _next_range(self, statement: _Statement, left: tuple[UOp, ...]) -> UOp:
         """The loop that a statement opens next: in its own order, but the ranges of a SCAN last."""

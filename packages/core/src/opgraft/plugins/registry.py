@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from opgraft import __version__, settings
 from opgraft.errors import DeviceError, PluginError, SettingError
+from opgraft.forking import renewed_in_children
 from opgraft.plugins.claims import Claim, Claims
 from opgraft.plugins.discovery import EntryPoint, entry_points
 from opgraft.plugins.handshake import CORE
@@ -43,14 +43,18 @@ class Registry:
     would get depended on who else is loaded. It gets a PluginError, which makes it `broken`.
     """
 
+    _lock: threading.RLock
+    _busy: bool
+    """A plugin is being loaded, by whichever thread holds the lock."""
+
     def __init__(
         self,
         read: Callable[[], Sequence[EntryPoint]] = entry_points,
         own: Callable[[], Sequence[Plugin]] = built_in,
     ) -> None:
         self._read, self._own = read, own
-        self._lock = threading.RLock()
-        self._busy = False
+        self.renew_locks()
+        renewed_in_children(self)
         self._plugins: tuple[Plugin, ...] | None = None
         self._rosters: dict[Filter, Roster] = {}
         self._made: dict[tuple[EntryPoint, str], Optimizer] = {}
@@ -201,17 +205,14 @@ class Registry:
         with self._lock:  # whoever holds it and is busy is this thread
             return self._busy
 
-    def after_fork(self) -> None:
-        """In a forked child: a lock may be held by a thread that is gone."""
+    def renew_locks(self) -> None:
+        """See forking.py."""
         self._lock = threading.RLock()
         self._busy = False
 
 
 REGISTRY: Final = Registry()
 """The plugins of this process."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=REGISTRY.after_fork)
 
 
 def find_optimizer(name: str) -> Optimizer:

@@ -160,9 +160,7 @@ class CRenderer(GnuVectors):
                 f"|__builtin_shufflevector(m,m,{high});}}",
             )
             text = f"{fold}({text})"
-        w.helper(
-            "any_of", f"{INLINE} int any_of(i64x2 m){{return (m[0]|m[1])!=0;}}"
-        )
+        w.helper("any_of", f"{INLINE} int any_of(i64x2 m){{return (m[0]|m[1])!=0;}}")
         return f"any_of({text})"
 
     def half_cast(self, w: Writer, u: UOp) -> str | None:
@@ -186,9 +184,7 @@ class CRenderer(GnuVectors):
     def _half_function(self, w: Writer, widens: bool, lanes: int) -> str:
         """A helper that converts so many lanes; its name."""
         scalars = (dtypes.uint16, dtypes.float32) if widens else (dtypes.float32, dtypes.uint16)
-        kinds = [
-            self.part_type(w, s, lanes) if lanes > 1 else self.scalar_type(s) for s in scalars
-        ]
+        kinds = [self.part_type(w, s, lanes) if lanes > 1 else self.scalar_type(s) for s in scalars]
         name = f"float16_{'to' if widens else 'from'}_{lanes}"
         if name in w.helpers:
             return name

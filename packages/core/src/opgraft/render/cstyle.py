@@ -75,7 +75,10 @@ class CStyleRenderer(Renderer):
     """How each scalar is written where values are computed."""
     stored: ClassVar[Mapping[DType, str]] = {dtypes.bool: "unsigned char"}
     """How it is written in memory, where that differs."""
-    infinity: ClassVar[Mapping[DType, str]] = {dtypes.float32: "INFINITY", dtypes.float64: "INFINITY"}
+    infinity: ClassVar[Mapping[DType, str]] = {
+        dtypes.float32: "INFINITY",
+        dtypes.float64: "INFINITY",
+    }
     nan: ClassVar[Mapping[DType, str]] = {dtypes.float32: "NAN", dtypes.float64: "((double)NAN)"}
     functions: ClassVar[Mapping[tuple[Ops, DType], str]] = {}
     """Calls for SQRT, TRUNC, MULACC by dtype."""

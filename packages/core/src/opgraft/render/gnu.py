@@ -94,7 +94,7 @@ class GnuVectors(GnuMemory):
         if op is Ops.WHERE:
             return self._select(w, u)
         if op in GroupOp.COMPARISON:
-            return self._compare(w, u, *u.src, OPERATORS[op])
+            return self._compare(w, u, u.src[0], u.src[1], OPERATORS[op])
         if dtype.is_bool:
             return self._mask_operation(w, u)
         if (op, dtype.scalar) in self.functions:
@@ -259,9 +259,7 @@ class GnuVectors(GnuMemory):
             made.append(some)
         return made[0], made[1]
 
-    def _lanes_from(
-        self, w: Writer, u: UOp, text: str, lanes: int, first: int, fresh: str
-    ) -> str:
+    def _lanes_from(self, w: Writer, u: UOp, text: str, lanes: int, first: int, fresh: str) -> str:
         """Lanes first .. first + count (a power of two) of a vector in parts of `lanes` lanes."""
         kind, parts = self.value_type(w, u), self.value_parts(w, u)
         own = u.dtype.count // parts

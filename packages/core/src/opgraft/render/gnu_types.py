@@ -77,9 +77,7 @@ class GnuTypes(CStyleRenderer):
         scalar = held_as(scalar)
         name = vector_name(scalar.vec(lanes) if lanes > 1 else scalar)
         text = f"typedef {self.scalar_type(scalar)} {name} "
-        return w.typedef(
-            name, f"{text}__attribute__((vector_size({lanes * scalar.itemsize})));"
-        )
+        return w.typedef(name, f"{text}__attribute__((vector_size({lanes * scalar.itemsize})));")
 
     def unaligned_type(self, w: Writer, scalar: DType, lanes: int) -> str:
         """The same in memory: aligned as one element, and may alias anything."""
@@ -117,9 +115,7 @@ class GnuTypes(CStyleRenderer):
                 source = step
         return text
 
-    def _convert_step(
-        self, w: Writer, text: str, source: DType, target: DType, count: int
-    ) -> str:
+    def _convert_step(self, w: Writer, text: str, source: DType, target: DType, count: int) -> str:
         before, after = self.part_lanes(source.bits, count), self.part_lanes(target.bits, count)
         common = min(before, after)
         kind = self.part_type(w, target, common)

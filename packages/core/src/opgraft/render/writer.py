@@ -118,7 +118,7 @@ class Writer:
 
     def graph(self, root: UOp) -> str:
         """The value of a graph whose leaves are bound or constant; computed here."""
-        nodes = [n for n in toposort((root,), lambda n: n not in self.bound)]
+        nodes = toposort((root,), lambda n: n not in self.bound)
         uses: dict[UOp, int] = {}
         for n in nodes:
             for source in n.src:

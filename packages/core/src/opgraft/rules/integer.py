@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from opgraft.dtype import wrap
 from opgraft.ir.matcher import EqualitySet, RuleSpec
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.pattern import UPat, bools, index, integers, ints
@@ -50,9 +49,13 @@ def normal_sum(x: UOp) -> UOp | None:
 
 
 _DIVISIONS: Final = (Ops.IDIV, Ops.MOD)
+# What can have terms in common with another operand.
+_SUMS: Final = frozenset({Ops.ADD, Ops.MUL, Ops.MOD, Ops.CONST, Ops.BROADCAST})
 
 
 def gather_terms(x: UOp, a: UOp, b: UOp) -> UOp | None:
+    if a is not b and a.op not in _SUMS and b.op not in _SUMS:
+        return None
     left, right = sum_of(a), sum_of(b)
     if not (left.constant and right.constant) and not any(map(left.terms.get, right.terms)):
         # nothing to join but the parts of one division
@@ -66,6 +69,10 @@ def gather_terms(x: UOp, a: UOp, b: UOp) -> UOp | None:
 
 def constant_outward(x: UOp, c: UOp, y: UOp) -> UOp | None:
     return None if y.is_const else (x + y) + c
+
+
+def constant_factor_outward(x: UOp, c: UOp, y: UOp) -> UOp | None:
+    return None if y.is_const else (x * y) * c
 
 
 def scale_sum(x: UOp) -> UOp | None:
@@ -118,8 +125,6 @@ def normal_product(x: UOp) -> UOp | None:
     made = factors[0]
     for factor in factors[1:]:
         made = made * factor
-    if not x.dtype.is_index:
-        constant = wrap(constant, x.dtype.bits, True)
     if constant != 1:
         made = made * constant
     return None if made is x else made
@@ -136,6 +141,9 @@ def operand_order(x: UOp, a: UOp, b: UOp) -> UOp | None:
             return x.with_src((b, a))
         if a.op is Ops.ADD or b.op is Ops.ADD:
             return None
+    if not a.dtype.is_index and (not a.src) != (not b.src):
+        # data: a variable stands after what is computed, as chains are written
+        return None if a.src else x.with_src((b, a))
     return x.with_src((b, a)) if place(b) < place(a) else None
 
 
@@ -186,12 +194,17 @@ FORMS: Final = EqualitySet(
             UPat(Ops.MUL, index, src=(UPat.var("a"), UPat.var("b")), name="x"),
             distribute,
         ),
-        # a product = its factors in order, the constant last
-        (UPat(Ops.MUL, integers, src=(UPat(), UPat()), name="x"), normal_product),
+        # a product of indices = its factors in order, the constant last
+        (UPat(Ops.MUL, index, src=(UPat(), UPat()), name="x"), normal_product),
+        # (x * c) * y = (x * y) * c
+        (
+            UPat(Ops.MUL, ints, src=[UPat.var("x") * UPat.cvar("c"), UPat.var("y")]),
+            constant_factor_outward,
+        ),
         # x . y = y . x for commutative operations, in the order of loops
         (
             UPat(
-                GroupOp.COMMUTATIVE - {Ops.MUL},
+                GroupOp.COMMUTATIVE,
                 src=(UPat.var("a", ints | bools), UPat.var("b")),
                 name="x",
             ),

@@ -5,16 +5,21 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from opgraft.dtype import DType
 from opgraft.errors import DeviceError, OpgraftError, PluginError
 from opgraft.forking import renewed_in_children
+from opgraft.ir.ops import Ops
 from opgraft.target import Target
 
 if TYPE_CHECKING:
     from opgraft.render.renderer import Renderer
+
+_FORM: Final = "1"
+"""Part of every key; to be changed when what a key does not name changes its meaning."""
 
 
 class Compiler(ABC):
@@ -61,6 +66,12 @@ class Selected:
         """The pair's renderer. Its `target` is what kernels are lowered for: it may know less
         than the device."""
         return self.pair.renderer(self.target)
+
+    @cached_property
+    def key(self) -> str:
+        """All that decides a binary beside its source; the same in every process."""
+        inner = "" if self.compiler is None else self.compiler.key
+        return "\n".join((_FORM, self.pair.device, self.pair.name, inner, describe(self.target)))
 
 
 class CompilerSet:
@@ -196,3 +207,16 @@ def _no_renderer(target: Target) -> Renderer:
 
 def _where(pair: CompilerPair) -> str:
     return f"{pair.renderer.__module__} ({pair.note or 'no note'})"
+
+
+def describe(target: Target) -> str:
+    """The facts of a target in a fixed order: sets print in the order of their names."""
+    return " ".join(f"{f.name}={_plain(getattr(target, f.name))}" for f in fields(target))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (frozenset, set)):
+        return "{" + ",".join(sorted(_plain(v) for v in value)) + "}"
+    if isinstance(value, (Ops, DType)):
+        return value.name
+    return repr(value)

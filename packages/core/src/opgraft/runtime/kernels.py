@@ -9,27 +9,23 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from opgraft import journal, settings
-from opgraft.dtype import DType
+from opgraft.errors import CompileError
 from opgraft.forking import renewed_in_children
-from opgraft.ir.ops import Ops
 from opgraft.ir.trace import recording
 from opgraft.ir.uop import UOp
 from opgraft.runtime import lowered
 from opgraft.runtime.cache import Entry, compile_cache
 from opgraft.runtime.compiler import Selected
 from opgraft.runtime.program import Executable, Program
-from opgraft.target import Target
 
 if TYPE_CHECKING:
     from opgraft.runtime.device import Device
 
-_FORM: Final = "1"
-"""Part of every key; to be changed when what a key does not name changes its meaning."""
 _SHAPING: Final = ("OPTIMIZER", "EGRAPH", "FLOAT", "SEARCH", "PLUGINS")
 """Settings that decide what a sink is lowered to."""
 
@@ -171,7 +167,7 @@ def _draft(device: Device, sink: UOp, choice: str, shaping: tuple[object, ...]) 
     # whoever wants to see or check the passes wants them to be run
     shown = settings.DEBUG >= 3 or settings.SPEC or recording() is not None or journal.watched()
     if not shown:
-        key = "\n".join((cache_key(selected), repr(shaping), lowered.fingerprint(), sink.key))
+        key = "\n".join((selected.key, repr(shaping), lowered.fingerprint(), sink.key))
         program = lowered.recall(key)
     found = program is not None
     if program is None:
@@ -186,7 +182,11 @@ def _finish(draft: _Draft) -> Executable:
     begin = time.perf_counter()
     if debug >= 2:
         print(program.source, file=sys.stderr)
-    entry = compiled(draft.selected, program.source)
+    try:
+        entry = compiled(draft.selected, program.source)
+    except CompileError as error:
+        message = f"kernel {program.name}: {error.message}"
+        raise CompileError(message, tried=error.tried, remedy=error.remedy) from None
     executable = device.load(replace(program, binary=entry.data, path=entry.path))
     seconds = time.perf_counter() - begin
     name = draft.selected.pair.name
@@ -229,26 +229,5 @@ def compiled(selected: Selected, source: str) -> Entry:
     compiler = selected.compiler
     if compiler is None:
         return Entry(b"")
-    key = "\n".join((cache_key(selected), source))
+    key = "\n".join((selected.key, source))
     return compile_cache().get_or_make(key, lambda: compiler.compile(source))
-
-
-def cache_key(selected: Selected) -> str:
-    """All that decides a binary beside its source, as a text that is the same in every process."""
-    inner = "" if selected.compiler is None else selected.compiler.key
-    return "\n".join(
-        (_FORM, selected.pair.device, selected.pair.name, inner, describe(selected.target))
-    )
-
-
-def describe(target: Target) -> str:
-    """The facts of a target in a fixed order: sets print in the order of their names."""
-    return " ".join(f"{f.name}={_plain(getattr(target, f.name))}" for f in fields(target))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, (frozenset, set)):
-        return "{" + ",".join(sorted(_plain(v) for v in value)) + "}"
-    if isinstance(value, (Ops, DType)):
-        return value.name
-    return repr(value)

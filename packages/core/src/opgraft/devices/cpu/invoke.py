@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
-from opgraft.api import errors
+from opgraft.api import errors, settings
 
 
 def run(arguments: Sequence[str], source: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -42,7 +42,9 @@ def build(name: str, command: Sequence[str], source: str) -> bytes:
     said = done.stderr.decode(errors="replace").strip()
     if done.returncode < 0:
         said = f"it was ended by signal {-done.returncode}\n{said}"
-    raise errors.CompileError(
-        f"{name} ({command[0]}) refused a source:\n{said}",
-        remedy="The setting DEBUG=2 prints the sources of kernels.",
-    )
+    remedy = "The setting DEBUG=1 keeps the source."
+    if settings.get("DEBUG"):
+        with tempfile.NamedTemporaryFile("w", prefix="opgraft-", suffix=".c", delete=False) as kept:
+            kept.write(source)
+        remedy = f"The source is in {kept.name}"
+    raise errors.CompileError(f"{name} ({command[0]}) refused a source:\n{said}", remedy=remedy)

@@ -2,8 +2,8 @@
  * After a change: python packages/core/tests/devices/abi.py writes _abi.py anew. */
 typedef struct {
     unsigned long long function;
-    unsigned long long *buffers;
-    const long long *variables;
+    unsigned long long buffers;
+    unsigned long long variables;
     long long extent;
     long long work;
 } step;

@@ -17,7 +17,7 @@ def floor_quotient(n: UOp) -> UOp | None:
     a, b = n.src
     if not n.dtype.is_int:
         return None
-    divisor = b.const_value
+    divisor: int | None = b.const_value
     if divisor == 0:
         return n.const_like(0)
     if divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0:
@@ -26,8 +26,10 @@ def floor_quotient(n: UOp) -> UOp | None:
         return truncated(a, b)
     if divisor is not None and divisor > 0:
         # of a negative a: ~(~a / b); ~a is not negative
-        sign = a >> (n.dtype.bits - 1) if not n.dtype.is_index else (a < 0).where(
-            n.const_like(-1), n.const_like(0)
+        sign = (
+            a >> (n.dtype.bits - 1)
+            if not n.dtype.is_index
+            else (a < 0).where(n.const_like(-1), n.const_like(0))
         )
         return truncated(a ^ sign, b) ^ sign
     safe, quotient, adjust = _parts(a, b)
@@ -40,7 +42,7 @@ def floor_remainder(n: UOp) -> UOp | None:
     a, b = n.src
     if not n.dtype.is_int:
         return None
-    divisor = b.const_value
+    divisor: int | None = b.const_value
     if divisor == 0:
         return n.const_like(0)
     if divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0:

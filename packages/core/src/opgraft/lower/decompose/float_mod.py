@@ -60,9 +60,7 @@ def _magnitude(x: UOp, y: UOp) -> UOp:
     bias = (1 << (dtype.exponent - 1)) - 1
     scale = ey - (bias + dtype.mantissa)
     half = scale >> 1
-    first, second = (
-        ((s + bias) << dtype.mantissa).bitcast(x.dtype) for s in (half, scale - half)
-    )
+    first, second = (((s + bias) << dtype.mantissa).bitcast(x.dtype) for s in (half, scale - half))
     # where the exponent of x is the lower one x is below y; y may be inf, too
     small = (shift < 0) | (y.eq(math.inf))
     return small.where(x, total.cast(x.dtype) * first * second)

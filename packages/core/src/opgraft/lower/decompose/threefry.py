@@ -1,4 +1,4 @@
-"""THREEFRY by operations on 32-bit words: 20 rounds of add, rotate, xor (Salmon et al., SC 2011)."""
+"""THREEFRY by operations on 32-bit words: add, rotate, xor (Salmon et al., SC 2011)."""
 
 from __future__ import annotations
 
