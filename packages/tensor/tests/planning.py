@@ -11,9 +11,10 @@ from kernel_numpy import run_plan
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
+from opgraft_tensor.assemble import assemble
 from opgraft_tensor.facts import Prices
 from opgraft_tensor.normalise import canonical
-from opgraft_tensor.plan import Draft, draft, schedule
+from opgraft_tensor.plan import Draft, draft
 from opgraft_tensor.storage import Storage, buffer_node
 from opgraft_tensor.verify import verify
 from oracle import evaluate_numpy
@@ -44,9 +45,10 @@ def check(
     tolerance: float = 2e-5,
 ) -> Draft:
     """Plan, verify, run and compare; live buffers must be unchanged."""
-    made = plan_of(outputs, prices, live)
     graph = canonical(list(outputs), lambda b: b not in live)
-    plan = schedule(graph.outputs, prices)
+    made = draft(graph.outputs, prices)
+    verify(made)
+    plan = assemble(graph.outputs, made)
     inputs = [s.host for s in graph.storages]
     found = run_plan(plan, inputs)
     expected = [evaluate_numpy(o) for o in outputs]

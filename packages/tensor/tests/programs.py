@@ -285,8 +285,8 @@ def bnorm(B: Any) -> list[Any]:
 
 def loss_of(B: Any, z: Any, y: Any) -> Any:
     m = B.stop(B.max(z, (1,), True))
-    l = z - m - B.sum((z - m).exp(), (1,), True).log()
-    return B.sum(l * y, (0, 1)) * (-1.0 / z.shape[0])
+    loss = z - m - B.sum((z - m).exp(), (1,), True).log()
+    return B.sum(loss * y, (0, 1)) * (-1.0 / z.shape[0])
 
 
 def xent(B: Any) -> list[Any]:
@@ -296,8 +296,8 @@ def xent(B: Any) -> list[Any]:
 def mlp_train(B: Any) -> list[Any]:
     x, y = B.rand(B.n(128), B.n(784)), B.rand(B.n(128), 10)
     P = [B.rand(B.n(784), B.n(128)), B.rand(B.n(128)), B.rand(B.n(128), 10), B.rand(10)]
-    l = loss_of(B, B.relu(x @ P[0] + P[1]) @ P[2] + P[3], y)
-    return [l] + [p - g * 0.1 for p, g in zip(P, B.grad(l, P))]
+    loss = loss_of(B, B.relu(x @ P[0] + P[1]) @ P[2] + P[3], y)
+    return [loss] + [p - g * 0.1 for p, g in zip(P, B.grad(loss, P))]
 
 
 def conv_train(B: Any) -> list[Any]:
@@ -308,8 +308,8 @@ def conv_train(B: Any) -> list[Any]:
     P += [B.rand(flat, 10), B.rand(10)]
     h = B.pool2(B.relu(B.conv(x, P[0], 1) + P[1].reshape(1, c, 1, 1)))
     h = B.pool2(B.relu(B.conv(h, P[2], 1) + P[3].reshape(1, e, 1, 1)))
-    l = loss_of(B, h.reshape(n, flat) @ P[4] + P[5], y)
-    return [l] + [p - g * 0.1 for p, g in zip(P, B.grad(l, P))]
+    loss = loss_of(B, h.reshape(n, flat) @ P[4] + P[5], y)
+    return [loss] + [p - g * 0.1 for p, g in zip(P, B.grad(loss, P))]
 
 
 def _block(B: Any, x: Any, P: list[Any], n: int, t: int, d: int, h: int) -> Any:
@@ -340,8 +340,8 @@ def block_train(B: Any) -> list[Any]:
     x = B.rand(n, t, d)
     P = _parameters(B, d)
     o = _block(B, x, P, n, t, d, 4)
-    l = B.sum(o * o, (0, 1, 2)) * (1 / 131072)
-    return [l, *B.grad(l, P)]
+    loss = B.sum(o * o, (0, 1, 2)) * (1 / 131072)
+    return [loss, *B.grad(loss, P)]
 
 
 def adam(B: Any) -> list[Any]:

@@ -26,7 +26,8 @@ CUBE = RNG.normal(size=(2, 3, 4))
         (lambda a: a**2.5, (P,)), (lambda a: 2**a, (X,)), (lambda a, b: a**b, (P, Y)),
         (lambda a: abs(a), (X,)), (lambda a, b: a.maximum(b), (X, Y)),
         (lambda a, b: a.minimum(b), (X, Y)), (lambda a: a.clip(-0.5, 0.5), (X,)),
-        (lambda a: a.square(), (X,)), (lambda a: a.reciprocal(), (P,)),
+        (lambda a, b: a.logaddexp(b), (X, Y)), (lambda a: a.square(), (X,)),
+        (lambda a: a.reciprocal(), (P,)),
     ],
 )  # fmt: skip
 def test_arithmetic(function, arrays) -> None:
@@ -39,6 +40,7 @@ def test_arithmetic(function, arrays) -> None:
         ("exp", X), ("exp2", X), ("expm1", X), ("log", P), ("log2", P), ("log10", P), ("log1p", P),
         ("sqrt", P), ("rsqrt", P), ("sin", X), ("cos", X), ("tan", U), ("tanh", X), ("sigmoid", X),
         ("erf", X), ("gelu", X), ("silu", X), ("relu", X), ("softplus", X), ("leaky_relu", X),
+        ("sinh", X), ("cosh", X),
     ],
 )  # fmt: skip
 def test_functions(name, array) -> None:
@@ -238,6 +240,7 @@ def test_gradients_by_anything_that_is_not_a_leaf() -> None:
     same(first, 2 * np.sin(X), rtol=1e-14)
     same(second, 1 + 2 * np.sin(X) * np.cos(X), rtol=1e-11)
     same(grad(outer, Tensor(Y))[0], np.zeros_like(Y))
+    same(outer.gradient(middle)[0], 2 * np.sin(X), rtol=1e-14)
 
 
 def test_what_has_no_gradient_is_refused() -> None:

@@ -121,23 +121,25 @@ def test_equal_graphs_give_the_same_kernel(build: Callable[[], Node]) -> None:
 
 
 @pytest.mark.parametrize("build", [reshaped, transposed, flipped, stacked])
-def test_tangled_views_have_the_right_value(build: Callable[[], Node]) -> None:
-    rand = Nodes.rand
+def test_tangled_views_have_the_right_value(
+    build: Callable[[], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(5)
-    try:
-        Nodes.rand = staticmethod(lambda *n: Node(array(rng.integers(0, 3, n) / 2**24)))
-        check([build().uop], tolerance=1e-5)
-    finally:
-        Nodes.rand = rand
+
+    def values(*size: int) -> Node:
+        return Node(array(rng.integers(0, 3, size) / 2**24))
+
+    monkeypatch.setattr(Nodes, "rand", staticmethod(values))
+    check([build().uop], tolerance=1e-5)
 
 
-def test_a_chain_of_40000_adds_is_one_kernel() -> None:
+def test_a_chain_of_10000_adds_is_one_kernel() -> None:
     x = Nodes.rand(64)
-    for _ in range(40000):
+    for _ in range(10000):
         x = x + 1.0
     made, seconds = planned([x])
     assert len(made.kernels) == 1
-    assert seconds < 20
+    assert seconds < 10
 
 
 def test_a_wide_tree_of_products_is_planned() -> None:

@@ -11,6 +11,10 @@ import pytest
 from checks import agree, run, value
 from opgraft import journal
 from opgraft_tensor import Tensor, einsum, grad, nn
+from opgraft_tensor.devices import open_device
+from opgraft_tensor.facts import Prices
+from opgraft_tensor.plan import kernel_count
+from opgraft_tensor.realize import settle
 
 RNG = np.random.default_rng(9)
 GRID = RNG.normal(size=(6, 9)).astype(np.float32)
@@ -209,6 +213,49 @@ def test_equal_graphs_run_one_kernel_and_constants_none() -> None:
             (Tensor(data, device="INTERP") * 7 + 1).realize()
     assert len([e for e in events if e.kind == "launch"]) == 2
     assert len([e for e in events if e.kind == "kernel"]) <= 1
+
+
+def large(*size: int) -> Tensor:
+    return Tensor(np.zeros(size, np.float32), device="CPU")
+
+
+def batchnorm_with_relu() -> list[Tensor]:
+    layer = nn.BatchNorm(64)
+    return [layer(large(32, 64, 16, 16)).relu(), layer.running_mean, layer.running_var]
+
+
+def attention_of_heads() -> list[Tensor]:
+    q, k, v = [large(4, 8, 512, 64) for _ in range(3)]
+    return [(q @ k.mT * 0.125).softmax(-1) @ v]
+
+
+def adam() -> list[Tensor]:
+    p = large(256, 256).requires_grad_()
+    p.grad = large(256, 256)
+    optimizer = nn.Adam([p])
+    return [*optimizer._update(0, p, p.grad, optimizer._rates()), p]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [large(4096, 1024).softmax(-1)],
+        lambda: [large(4096, 1024).layernorm() * large(1024) + large(1024)],
+        attention_of_heads,
+        batchnorm_with_relu,
+        lambda: [large(1000, 1000).cumsum(1) * 2 + 1],
+        adam,
+        lambda: [(large(512, 512) @ large(512, 512) + large(512)).relu()],
+        lambda: [large(8, 16, 56, 56).conv2d(large(32, 16, 3, 3), large(32), padding=1).relu()],
+        lambda: [nn.cross_entropy(large(128, 10), Tensor([0] * 128, device="CPU"))],
+    ],
+    ids=["softmax", "layernorm", "attention", "batchnorm", "cumsum", "adam", "matmul", "conv",
+         "cross entropy"],
+)  # fmt: skip
+def test_one_kernel_each(make) -> None:
+    """As facts/kernels.md section 4 counts them, from the user's own operations."""
+    prices = Prices.of(open_device("CPU").target)
+    assert kernel_count(settle([t.uop for t in make()]), prices)[0] == 1
 
 
 def test_doubling_24_times_is_one_kernel_of_bounded_length() -> None:

@@ -255,6 +255,8 @@ def exact_erf(x):
         ("sqrt", np.sqrt, POSITIVE, 0.5),
         ("sin", np.sin, WIDE, 1),
         ("tanh", np.tanh, WIDE, 6),
+        ("sinh", np.sinh, WIDE[np.abs(WIDE) < 87], 80),
+        ("cosh", np.cosh, WIDE[np.abs(WIDE) < 87], 80),
         ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), WIDE[WIDE > -80], 70),
         ("erf", exact_erf, WIDE, 2),
     ],
@@ -330,6 +332,17 @@ def test_activations() -> None:
     same(Tensor(x).softplus(), np.log1p(np.exp(wide)).astype(np.float32), **close)
     same(Tensor(x).leaky_relu(0.1), np.where(x > 0, x, np.float32(0.1) * x))
     assert value(Tensor([1e4, -1e4]).softplus()).tolist() == [1e4, 0]
+
+
+def test_signs_and_sums_of_two_exponentials() -> None:
+    a, b = pairs("float32")
+    same(Tensor(a).signbit(), np.signbit(a))
+    same(Tensor([-1, 0]).signbit(), np.array([True, False]))
+    found = value(Tensor(a).copysign(Tensor(b)))
+    keep = ~np.isnan(a) & ~np.isnan(b)
+    agree(found[keep], np.copysign(a, b)[keep])
+    with np.errstate(all="ignore"):
+        same(Tensor(a).logaddexp(Tensor(b)), np.logaddexp(a, b), rtol=1e-6, atol=1e-7)
 
 
 # ---- powers

@@ -18,6 +18,7 @@ from opgraft_tensor.facts import Prices
 from opgraft_tensor.normalise import canonical, split_reduction
 from opgraft_tensor.plan import schedule
 from opgraft_tensor.steps import Fill
+from opgraft_tensor.storage import Storage, buffer_node
 from planning import CPU, array, check, plan_of
 
 RNG = np.random.default_rng(11)
@@ -245,3 +246,14 @@ def test_split_reductions_have_the_same_value(size: tuple[int, ...]) -> None:
         found = split_reduction(Ops.ADD, axes, x)
         assert graph.shape(found) == tuple(n for a, n in enumerate(size) if a not in axes)
         check([found])
+
+
+def test_a_position_beyond_32_bits_is_exact() -> None:
+    """A05 of the cases: element [2, 5] of shape (3, 2**30)."""
+    x = buffer_node(Storage((3, 1 << 30), dtypes.uint8, "CPU"))
+    made = plan_of([graph.slice_(x, ((2, 1, 1), (5, 1, 1)))])
+    (load,) = [n for n in made.kernels[0].sink.toposort() if n.op is Ops.LOAD]
+    assert load.src[1].arg == 2147483653
+    last = plan_of([graph.slice_(x, ((0, 3, 1), (5, 7, 1)))])
+    (load,) = [n for n in last.kernels[0].sink.toposort() if n.op is Ops.LOAD]
+    assert load.src[1].vmax == 2 * (1 << 30) + 11

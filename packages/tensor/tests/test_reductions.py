@@ -13,11 +13,11 @@ AXES = [None, 0, -1, (0, 2), (1,), ()]
 
 
 @pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean", "var", "std"])
-def test_reductions_equal_numpy(name, axis, keepdim) -> None:
-    wanted = getattr(np, name)(GRID, axis=axis, keepdims=keepdim)
-    same(getattr(Tensor(GRID), name)(axis, keepdim), wanted, rtol=1e-12, atol=1e-15)
+def test_reductions_equal_numpy(name, axis, keepdims) -> None:
+    wanted = getattr(np, name)(GRID, axis=axis, keepdims=keepdims)
+    same(getattr(Tensor(GRID), name)(axis, keepdims), wanted, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -33,8 +33,12 @@ def test_places_are_the_first_of_equals(name, axis) -> None:
     source = np.random.default_rng(2).integers(0, 3, (4, 5, 6)).astype(np.float32)
     same(getattr(Tensor(source), name)(axis), getattr(np, name)(source, axis=axis))
     whole = source.astype(np.int8)
-    same(getattr(Tensor(whole), name)(axis, keepdim=True),
+    same(getattr(Tensor(whole), name)(axis, keepdims=True),
          getattr(np, name)(whole, axis=axis, keepdims=True))  # fmt: skip
+
+
+def test_counts() -> None:
+    same(Tensor(np.round(GRID)).count_nonzero(1), np.count_nonzero(np.round(GRID), 1))
 
 
 def test_nan_wins() -> None:
@@ -97,7 +101,7 @@ def test_sums_of_exponentials(axis) -> None:
     same(x.softmax(axis), softmax(GRID, axis), rtol=1e-12)
     same(x.log_softmax(axis), np.log(softmax(GRID, axis)), rtol=1e-10, atol=1e-13)
     same(x.logsumexp(axis), np.log(np.exp(GRID).sum(axis)), rtol=1e-12, atol=1e-14)
-    same(x.logsumexp(axis, keepdim=True), np.log(np.exp(GRID).sum(axis, keepdims=True)),
+    same(x.logsumexp(axis, keepdims=True), np.log(np.exp(GRID).sum(axis, keepdims=True)),
          rtol=1e-12, atol=1e-14)  # fmt: skip
 
 

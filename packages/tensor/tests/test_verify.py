@@ -75,7 +75,7 @@ def test_one_range_for_two_axes() -> None:
     root = made.kernels[0].stored[0]
     first = groups.ranges_of_root[root][0]
     groups.ranges_of_root[root] = (first, first)
-    with pytest.raises(SpecError, match="the ranges of|one range for two axes"):
+    with pytest.raises(SpecError, match=r"the ranges of|one range for two axes"):
         verify(made)
 
 

@@ -159,7 +159,7 @@ def test_flips_cancel() -> None:
     assert table.shift(table.mul(flipped, -1), 23) is i
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=3),
     st.lists(st.integers(-40, 40), min_size=3, max_size=3),

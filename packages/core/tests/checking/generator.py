@@ -211,6 +211,8 @@ def columns(
     leaves: Sequence[UOp], rng: random.Random, most: int
 ) -> tuple[list[np.ndarray[Any, Any]], bool]:
     """A column of values per leaf: all combinations if they are at most `most`, else samples."""
+    if len(leaves) == 1 and leaves[0].dtype in (dtypes.float16, dtypes.bfloat16):
+        return [_all_of_16_bits(leaves[0].dtype)], True
     total = 1
     for n in leaves:
         total *= _count(n)
@@ -220,6 +222,15 @@ def columns(
     if not axes:
         return [], True
     return [grid.ravel() for grid in np.meshgrid(*axes, indexing="ij")], True
+
+
+def _all_of_16_bits(dtype: DType) -> np.ndarray[Any, Any]:
+    """Every value of float16 or bfloat16."""
+    patterns = np.arange(1 << 16, dtype=np.uint32)
+    if dtype is dtypes.float16:
+        return patterns.astype(np.uint16).view(np.float16).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return (patterns << 16).view(np.float32).astype(np.float64)
 
 
 def _samples(leaves: Sequence[UOp], rng: random.Random, most: int) -> list[np.ndarray[Any, Any]]:

@@ -127,16 +127,26 @@ def test_without_any_compiler_the_error_says_what_was_looked_for_and_where(
     assert str(tmp_path) in seen.reason
 
 
-@pytest.mark.parametrize("way", ["OPGRAFT_CPU_CC", "CC"])
+@pytest.mark.parametrize(
+    ("variable", "origin"),
+    [("OPGRAFT_CPU_CC", "the setting CPU_CC"), ("CC", "CC in the environment")],
+)
 def test_a_bad_choice_is_an_error_and_nothing_else_is_tried(
-    monkeypatch: pytest.MonkeyPatch, way: str
+    monkeypatch: pytest.MonkeyPatch, variable: str, origin: str
 ) -> None:
     # F04
-    monkeypatch.setenv(way, "/nonexistent")
-    with pytest.raises(DeviceError, match="/nonexistent"):
+    monkeypatch.setenv(variable, "/nonexistent")
+    with pytest.raises(DeviceError, match=f"{origin} names /nonexistent, which is no program"):
         CpuDevice()
-    monkeypatch.setenv(way, "gccc")
-    with pytest.raises(DeviceError, match=r"'gccc'\n.*GCC, CLANG, CC, ZIG"):
+
+
+def test_a_misspelt_name_is_answered_with_the_names_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with settings.using(CPU_CC="gccc"), pytest.raises(DeviceError, match="GCC, CLANG, CC, ZIG"):
+        CpuDevice()
+    monkeypatch.setenv("CC", "gccc")
+    with pytest.raises(DeviceError, match="CC in the environment names gccc"):
         CpuDevice()
 
 

@@ -271,5 +271,8 @@ def test_a_kernel_is_compiled_for_a_device_that_is_not_there(
     for choice in (["--pair", "LONERC"], ["--device", "loner"]):
         out = good(python(["-m", "opgraft", "compile", "kernel.ir", *choice], "rival"))
         assert "og_trial" in out
+    for pair in ("GCC", "CLANG"):
+        words = ["-m", "opgraft", "compile", "kernel.ir", "--device", "cpu", "--pair", pair]
+        assert "og_trial" in good(python(words, PATH=""))
     done = python(["-m", "opgraft", "devices", "--list"], "rival")
     assert "there is none on earth. a telescope." in good(done)

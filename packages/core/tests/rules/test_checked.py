@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from checking.canaries import WRONG
 from checking.check import Effort, check, effort_from_environment, summary
 from checking.fuzz import fuzz, fuzz_devices
+from opgraft.catalog import Device
+from opgraft.errors import DeviceError
 from opgraft.rules.sets import sym, symbolic, symbolic_simple
 
 
@@ -50,11 +52,21 @@ def test_random_expressions_keep_their_values(capsys: pytest.CaptureFixture[str]
     assert tally.changed > tally.expressions
 
 
-def test_the_interpreter_agrees(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = fuzz_devices(20, ["INTERP"], count=96)
+@pytest.mark.parametrize("device", ["INTERP", "CPU"])
+def test_devices_agree(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if not opens(device):
+        pytest.skip(f"{device} does not open here: see `opgraft devices`")
+    tally = fuzz_devices(20, [device], count=64)
     with capsys.disabled():
-        print(f"\nfuzz on INTERP: {tally}")
+        print(f"\nfuzz on {device}: {tally}")
     assert not tally.failures, "\n".join(map(str, tally.failures))
+
+
+def opens(device: str) -> bool:
+    try:
+        return bool(Device[device])
+    except DeviceError:
+        return False
 
 
 def test_the_fuzzer_names_the_rule_that_fails() -> None:

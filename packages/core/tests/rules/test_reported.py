@@ -180,6 +180,18 @@ class TestFloatIdentities:
         assert simplify(x / 1.0) is x
 
 
+def test_nan_wins_in_extrema_in_both_orders() -> None:
+    # B02
+    two, nan = UOp.const(dtypes.float32, 2.0), UOp.const(dtypes.float32, math.nan)
+    x = UOp.variable("x", -math.inf, math.inf, dtypes.float32)
+    for a, b in ((two, nan), (nan, two)):
+        assert math.isnan(folded(a.maximum(b)))
+        assert math.isnan(folded(a.minimum(b)))
+    for made in (x.maximum(2.0), UOp.const(dtypes.float32, 2.0).minimum(x), x.maximum(x)):
+        assert math.isnan(evaluate(simplify(made), {x: math.nan}))
+    assert math.isnan(folded(x.maximum(nan)))
+
+
 def test_float_sums_are_not_reassociated() -> None:
     # B04
     a = UOp.variable("a", -math.inf, math.inf, dtypes.float32)

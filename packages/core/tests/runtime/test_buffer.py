@@ -134,6 +134,16 @@ def test_too_large_a_buffer_is_an_error_that_leaves_the_device_usable(device: Ho
         device.buffer(-1)
 
 
+@pytest.mark.parametrize("step", [-3, -1, 0, 1, 3])
+def test_overlapping_views_copy_what_was_there_before(device: HostDevice, step: int) -> None:
+    whole = device.buffer(12)
+    whole.copy_in(b"abcdefghijkl")
+    whole.view(3 + step, 6).copy_from(whole.view(3, 6))
+    expected = bytearray(b"abcdefghijkl")
+    expected[3 + step : 9 + step] = b"defghi"
+    assert whole.bytes() == bytes(expected)
+
+
 def test_buffers_of_two_devices_copy_through_the_host(device: HostDevice) -> None:
     here, there = device.buffer(4), HostDevice(1).buffer(4)
     there.copy_in(b"wxyz")

@@ -99,6 +99,21 @@ def test_an_entry_under_another_keys_name_is_not_believed(cache_folder: Path) ->
     assert cache.get("right") is None
 
 
+def test_code_of_another_user_is_not_run(
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = CompileCache(cache_folder)
+    path = cache.put("key", b"data").path
+    if os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+    owner = os.stat(path).st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert cache.get("key") is None
+    assert os.path.exists(path)
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
+    assert cache.get("key") is not None
+
+
 def test_keys_of_any_length_have_short_distinct_file_names(cache_folder: Path) -> None:
     # E08: names of fusions that differ at their very end only, and characters no file may have
     cache = CompileCache(cache_folder)

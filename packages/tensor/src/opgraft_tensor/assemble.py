@@ -21,11 +21,11 @@ def schedule(outputs: Sequence[UOp], prices: Prices, device: str = "CPU") -> Pla
     made = draft(outputs, prices, device)
     if settings.SPEC:
         verify(made)
-    return _finished(outputs, made)
+    return assemble(outputs, made)
 
 
-def _finished(outputs: Sequence[UOp], made: Draft) -> Plan:
-    """Arrays, arguments and the arena of a draft."""
+def assemble(outputs: Sequence[UOp], made: Draft) -> Plan:
+    """The plan of a draft: arrays, arguments of launches, the arena."""
     arrays: list[Array] = []
     number: dict[UOp, int] = {}
     steps: list[Launch | Fill | Duplicate] = []

@@ -6,9 +6,10 @@ floats carry a gradient. A leaf (a tensor that requires a gradient) ends the way
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
@@ -18,11 +19,17 @@ from opgraft_tensor.algebra import Adjoint, add, sum_of
 from opgraft_tensor.graph import shape
 from opgraft_tensor.realize import device_of
 
+# The live owners of leaves. Where there are none, nothing needs to be looked for.
+_owners: Final[weakref.WeakValueDictionary[int, object]] = weakref.WeakValueDictionary()
+_lock: Final = threading.Lock()
+
 
 def mark_leaf(uop: UOp, owner: object) -> None:
     """Let gradients of this node belong to `owner`, a tensor, which is held weakly."""
     owners = [r for r in leaf_owners(uop) if r() is not None and r() is not owner]
     uop.remember("leaf", (*owners, weakref.ref(owner)))
+    with _lock:
+        _owners[id(owner)] = owner
 
 
 def leaf_owners(uop: UOp) -> tuple[weakref.ref[Any], ...]:
@@ -70,7 +77,7 @@ def differentiable_order(outputs: Sequence[UOp]) -> list[UOp]:
 
 def depends_on_leaf(uop: UOp) -> bool:
     """Whether a gradient of this value would reach any leaf."""
-    return any(leaf_owners(n) for n in differentiable_order([uop]))
+    return bool(_owners) and any(leaf_owners(n) for n in differentiable_order([uop]))
 
 
 def gradients(outputs: Sequence[tuple[UOp, UOp]], wanted: Sequence[UOp]) -> dict[UOp, UOp]:

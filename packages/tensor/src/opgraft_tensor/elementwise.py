@@ -126,6 +126,8 @@ class Elementwise(Base):
         self._numbers("the negative", self._uop)
         return self._new(algebra.neg(self._uop))
 
+    negative = neg
+
     def __neg__(self) -> Self:
         return self.neg()
 
@@ -310,6 +312,27 @@ class Elementwise(Base):
         return self._new(
             algebra.choose(algebra.less(algebra.like(a, 0), a), a, algebra.scale(a, slope))
         )
+
+    def sinh(self) -> Self:
+        return self._map(functions.sinh)
+
+    def cosh(self) -> Self:
+        return self._map(functions.cosh)
+
+    def logaddexp(self, other: Operand) -> Self:
+        """log(exp(x) + exp(y)), without overflow."""
+        return self._divided(functions.log_add_exp, other)
+
+    def signbit(self) -> Self:
+        """Whether the sign bit is set, of zeros and nan, too."""
+        if not self.dtype.is_float:
+            return self < 0
+        bits = algebra.bits_of(self._uop)
+        return self._new(algebra.less(bits, algebra.like(bits, 0)))
+
+    def copysign(self, other: Operand) -> Self:
+        """The magnitude of this with the sign of the other."""
+        return self._divided(lambda a, b: algebra.copy_sign(algebra.absolute(a), b), other)
 
     def sign(self) -> Self:
         return self._new(algebra.sign(self._uop))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opgraft.dtype import promote
-from opgraft_tensor import autograd, graph
+from opgraft_tensor import graph
 from opgraft_tensor.base import Operand
 from opgraft_tensor.linalg import einsum_nodes
-from opgraft_tensor.tensor import Tensor
+from opgraft_tensor.tensor import Tensor, gradients_of
 
 
 def grad(
@@ -27,18 +27,11 @@ def grad(
     for tensor in (*results, *sources):
         if not tensor.dtype.is_float:
             raise TypeError(f"only floats have gradients, not {tensor.dtype}")
-    for source in sources:
-        if graph.constant_of(source.uop) is not None:
-            raise ValueError(
-                f"{source!r} is one constant, which is folded into what is made of it; "
-                "make it with requires_grad=True, or from an array, to have its gradient"
-            )
     pairs = []
     for i, result in enumerate(results):
         ones = graph.full(result.shape, result.dtype, 1)
         pairs.append((result.uop, ones if given is None else result._upstream(given[i])))
-    found = autograd.gradients(pairs, [s.uop for s in sources])
-    return [s._new(found.get(s.uop, graph.full(s.shape, s.dtype, 0))) for s in sources]
+    return gradients_of(pairs, sources)
 
 
 def einsum(equation: str, *operands: Tensor) -> Tensor:

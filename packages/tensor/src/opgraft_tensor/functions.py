@@ -245,6 +245,48 @@ sigmoid: Final = _in_float32(_sigmoid, _sigmoid_adjoint)
 tanh: Final = _in_float32(_tanh, _tanh_adjoint)
 
 
+def _sinh(a: UOp) -> UOp:
+    """By t = expm1(|a|): (t + t / (t + 1)) / 2 with the sign of a; nothing cancels."""
+    t = _expm1(absolute(a))
+    near = scale(add(t, div(t, shifted(t, 1))), 0.5)
+    # far out the second term is nothing, and infinite over infinite where t overflows
+    far = less(like(a, 40.0), absolute(a))
+    return copy_sign(choose(far, scale(t, 0.5), near), a)
+
+
+def _cosh(a: UOp) -> UOp:
+    """(e + 1 / e) / 2 with e = exp(|a|)."""
+    power = _exp(absolute(a))
+    return scale(add(power, div(like(a, 1), power)), 0.5)
+
+
+def _sinh_adjoint(node: UOp, upstream: UOp) -> tuple[UOp]:
+    return (guarded(upstream, mul(upstream, cosh(inputs_of(node)[0]))),)
+
+
+def _cosh_adjoint(node: UOp, upstream: UOp) -> tuple[UOp]:
+    return (guarded(upstream, mul(upstream, sinh(inputs_of(node)[0]))),)
+
+
+sinh: Final = _in_float32(_sinh, _sinh_adjoint)
+cosh: Final = _in_float32(_cosh, _cosh_adjoint)
+
+
+def log_add_exp(a: UOp, b: UOp) -> UOp:
+    """log(exp(a) + exp(b)): the greater, and log1p of the exponential of minus the distance."""
+    top = maximum(a, b)
+    gap = absolute(sub(a, b))
+    # of two equal infinities the distance is nan, the sum the infinity itself
+    near = choose(equal(a, b), 0, gap)
+    return with_adjoint(add(top, log1p(exp(neg(near)))), (a, b), _log_add_exp_adjoint)
+
+
+def _log_add_exp_adjoint(node: UOp, upstream: UOp) -> tuple[UOp, UOp]:
+    a, b = inputs_of(node)
+    share = sigmoid(sub(a, b))
+    return mul(upstream, share), mul(upstream, sub(like(a, 1), share))
+
+
 def relu(a: UOp) -> UOp:
     """max(a, 0); the derivative at 0 is 0."""
     return with_adjoint(maximum(a, like(a, 0)), (a,), _relu_adjoint)

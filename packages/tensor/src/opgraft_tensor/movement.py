@@ -42,6 +42,8 @@ class Movement(Base):
             raise ValueError(f"cannot permute shape {self.shape} by {order}")
         return self._new(graph.permute(self._uop, order))
 
+    permute_dims = permute
+
     def transpose(self, first: int = 0, second: int = 1) -> Self:
         """Two axes exchanged."""
         order = list(range(self.ndim))

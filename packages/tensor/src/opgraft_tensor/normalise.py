@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import Ops
@@ -28,12 +28,11 @@ BLOCKS: Final = 64
 """Blocks that a full reduction is split into: the same for every number of cores."""
 LONG: Final = 1 << 15
 """Elements per result from which on a reduction is split."""
-FEW: Final = 16
+FEW: Final = 8
 """Results up to which a reduction leaves a device without parallel loops."""
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """Memory that a plan is given, by number: what BUFFER.arg is in a canonical graph."""
 
     number: int

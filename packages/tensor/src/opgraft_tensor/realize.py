@@ -61,18 +61,30 @@ def memory_of(uop: UOp) -> UOp | None:
 def settle(outputs: Sequence[UOp]) -> list[UOp]:
     """The graphs with kept values as BUFFERs, copies carried out, and without marks."""
     done: dict[UOp, UOp] = {}
-    for below in toposort(outputs, lambda n: kept(n) is None):
-        found = kept(below)
-        if found is not None:
+    for below in toposort(outputs, _is_open):
+        if not _is_open(below):
+            found = kept(below)
+            assert found is not None
             done[below] = found
         elif below.op is Ops.COPY:
             done[below] = _copied(below)
         elif below.op is Ops.RESHAPE and below.tag is not None:
             done[below] = done[below.src[0]]
         else:
-            src = tuple([done[s] for s in below.src])
-            done[below] = below if src == below.src else node(below.head, src)
+            changed = False
+            for source in below.src:
+                if done[source] is not source:
+                    changed = True
+            done[below] = (
+                node(below.head, tuple([done[s] for s in below.src])) if changed else below
+            )
     return [done[o] for o in outputs]
+
+
+def _is_open(uop: UOp) -> bool:
+    """Whether the node's value is not in memory yet."""
+    memo = uop._memo
+    return memo is None or "kept" not in memo or kept(uop) is None
 
 
 def device_of(uop: UOp) -> str | None:

@@ -28,47 +28,47 @@ def widened(uop: UOp) -> UOp:
 
 
 class Reductions(Base):
-    """`axis`: one, several, or None for all; with `keepdim` reduced axes stay, of extent 1."""
+    """`axis`: one, several, or None for all; with `keepdims` reduced axes stay, of extent 1."""
 
     __slots__ = ()
 
-    def _reduced(self, uop: UOp, op: Ops, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    def _reduced(self, uop: UOp, op: Ops, axes: tuple[int, ...], keepdims: bool) -> UOp:
         result = graph.reduce_axis(uop, op, axes)
-        return algebra.kept_dims(result, shape(uop), axes) if keepdim else result
+        return algebra.kept_dims(result, shape(uop), axes) if keepdims else result
 
-    def _folded(self, op: Ops, axis: Axis, keepdim: bool, dtype: DType | str | None) -> Self:
+    def _folded(self, op: Ops, axis: Axis, keepdims: bool, dtype: DType | str | None) -> Self:
         axes = self._axes(axis)
         if dtype is not None:
             target = to_dtype(dtype)
             wide = graph.cast(self._uop, target)
-            result = self._reduced(widened(wide), op, axes, keepdim)
+            result = self._reduced(widened(wide), op, axes, keepdims)
             return self._new(graph.cast(result, target))
         wide = graph.cast(self._uop, accumulator(self.dtype))
-        result = self._reduced(wide, op, axes, keepdim)
+        result = self._reduced(wide, op, axes, keepdims)
         return self._new(graph.cast(result, self.dtype) if self.dtype.is_float else result)
 
     def sum(
-        self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
+        self, axis: Axis = None, keepdims: bool = False, dtype: DType | str | None = None
     ) -> Self:
         """The sum; of bool the count. `dtype`: sum in (and give) this dtype."""
-        return self._folded(Ops.ADD, axis, keepdim, dtype)
+        return self._folded(Ops.ADD, axis, keepdims, dtype)
 
     def prod(
-        self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None
+        self, axis: Axis = None, keepdims: bool = False, dtype: DType | str | None = None
     ) -> Self:
         """The product."""
-        return self._folded(Ops.MUL, axis, keepdim, dtype)
+        return self._folded(Ops.MUL, axis, keepdims, dtype)
 
-    def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Self:
         """The greatest, nan if any is; equal ones share a gradient evenly."""
         return self._new(
-            self._reduced(self._uop, self._extreme(Ops.MAX), self._axes(axis), keepdim)
+            self._reduced(self._uop, self._extreme(Ops.MAX), self._axes(axis), keepdims)
         )
 
-    def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Self:
         """The least, nan if any is; equal ones share a gradient evenly."""
         return self._new(
-            self._reduced(self._uop, self._extreme(Ops.MIN), self._axes(axis), keepdim)
+            self._reduced(self._uop, self._extreme(Ops.MIN), self._axes(axis), keepdims)
         )
 
     def _extreme(self, op: Ops) -> Ops:
@@ -76,86 +76,90 @@ class Reductions(Base):
             return op
         return Ops.OR if op is Ops.MAX else Ops.AND
 
-    def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    def any(self, axis: Axis = None, keepdims: bool = False) -> Self:
         """Whether any element is not 0 (nan is not 0)."""
         truth = graph.cast(self._uop, dtypes.bool)
-        return self._new(self._reduced(truth, Ops.OR, self._axes(axis), keepdim))
+        return self._new(self._reduced(truth, Ops.OR, self._axes(axis), keepdims))
 
-    def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    def all(self, axis: Axis = None, keepdims: bool = False) -> Self:
         """Whether no element is 0."""
         truth = graph.cast(self._uop, dtypes.bool)
-        return self._new(self._reduced(truth, Ops.AND, self._axes(axis), keepdim))
+        return self._new(self._reduced(truth, Ops.AND, self._axes(axis), keepdims))
+
+    def count_nonzero(self, axis: Axis = None, keepdims: bool = False) -> Self:
+        """How many elements are not 0; int64."""
+        return self._new(graph.cast(self._uop, dtypes.bool)).sum(axis, keepdims)
 
     # ---- means
 
     def _count(self, axes: tuple[int, ...]) -> int:
         return math.prod([self.shape[a] for a in axes])
 
-    def _mean(self, uop: UOp, axes: tuple[int, ...], keepdim: bool, less: float = 0) -> UOp:
+    def _mean(self, uop: UOp, axes: tuple[int, ...], keepdims: bool, less: float = 0) -> UOp:
         """The sum over the axes divided by their extent less `less`; `uop` is wide already."""
-        total = self._reduced(uop, Ops.ADD, axes, keepdim)
+        total = self._reduced(uop, Ops.ADD, axes, keepdims)
         count = self._count(axes) - less
         return algebra.div(total, like(total, count if count > 0 else 0))
 
-    def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Self:
         """The mean; of integers and bool their exact sum, divided in the default float dtype."""
         axes = self._axes(axis)
         total = self._reduced(
-            graph.cast(self._uop, accumulator(self.dtype)), Ops.ADD, axes, keepdim
+            graph.cast(self._uop, accumulator(self.dtype)), Ops.ADD, axes, keepdims
         )
         target = self.dtype if self.dtype.is_float else dtypes.default_float
         total = total if total.dtype.is_float else graph.cast(total, target)
         mean = algebra.div(total, like(total, self._count(axes)))
         return self._new(graph.cast(mean, target))
 
-    def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 0) -> Self:
+    def var(self, axis: Axis = None, keepdims: bool = False, correction: float = 0) -> Self:
         """The mean of squared distances to the mean; divided by the count less `correction`."""
         axes = self._axes(axis)
         wide = widened(self._float())
         away = sub(wide, self._mean(wide, axes, True))
-        result = self._mean(mul(away, away), axes, keepdim, correction)
+        result = self._mean(mul(away, away), axes, keepdims, correction)
         return self._new(graph.cast(result, self._float().dtype))
 
-    def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 0) -> Self:
+    def std(self, axis: Axis = None, keepdims: bool = False, correction: float = 0) -> Self:
         """The root of `var`."""
         axes = self._axes(axis)
         wide = widened(self._float())
         away = sub(wide, self._mean(wide, axes, True))
-        result = functions.sqrt(self._mean(mul(away, away), axes, keepdim, correction))
+        result = functions.sqrt(self._mean(mul(away, away), axes, keepdims, correction))
         return self._new(graph.cast(result, self._float().dtype))
 
     # ---- places
 
-    def _place(self, axis: int | None, keepdim: bool, op: Ops) -> Self:
+    def _place(self, axis: int | None, keepdims: bool, op: Ops) -> Self:
         if axis is None:
             flat = self._new(graph.reshape(self._uop, (self.size,)))
             result = flat._place(0, False, op)
-            return self._new(graph.reshape(result._uop, (1,) * self.ndim)) if keepdim else result
+            return self._new(graph.reshape(result._uop, (1,) * self.ndim)) if keepdims else result
         place = self._axis(axis)
         extent = self.shape[place]
         best = self._reduced(self._uop, self._extreme(op), (place,), True)
         hit = algebra.either(equal(self._uop, best), algebra.is_nan(self._uop))
         index = graph.arange(self.shape, place, dtypes.int64)
         found = choose(hit, index, extent)
-        return self._new(self._reduced(found, Ops.MIN, (place,), keepdim))
+        return self._new(self._reduced(found, Ops.MIN, (place,), keepdims))
 
-    def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Self:
         """Where the greatest stands, the first of equals, the first nan if there is one; int64."""
-        return self._place(axis, keepdim, Ops.MAX)
+        return self._place(axis, keepdims, Ops.MAX)
 
-    def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Self:
         """Where the least stands, the first of equals, the first nan if there is one; int64."""
-        return self._place(axis, keepdim, Ops.MIN)
+        return self._place(axis, keepdims, Ops.MIN)
 
     # ---- sums of exponentials
 
-    def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    def logsumexp(self, axis: Axis = None, keepdims: bool = False) -> Self:
         """log(sum(exp(x))), without overflow."""
         axes = self._axes(axis)
         source = self._float()
         wide = widened(source)
         result = algebra.kept_dims(log_sum_exp(wide, axes), shape(wide), axes)
-        if not keepdim:
+        if not keepdims:
             size = tuple([n for i, n in enumerate(self.shape) if i not in axes])
             result = graph.reshape(result, size)
         return self._new(graph.cast(result, source.dtype))
@@ -194,6 +198,8 @@ class Reductions(Base):
     def cumprod(self, axis: int = 0) -> Self:
         """Running products along an axis, in the dtype of `prod`; its gradient is quadratic."""
         return self._scanned(Ops.MUL, axis, graph.cast(self._uop, accumulator(self.dtype)))
+
+    cumulative_sum, cumulative_prod = cumsum, cumprod
 
     def cummax(self, axis: int = 0) -> Self:
         """Running maxima along an axis; its gradient is quadratic."""

@@ -285,6 +285,14 @@ class Tensor(
         """Of a gradient that `backward` made: the live tensors that it was called on."""
         return [t for t in [r() for r in self._origins] if t is not None]
 
+    def gradient(self, *wrt: Tensor) -> list[Tensor]:
+        """The gradients of this value (of its sum) by each of the tensors."""
+        for tensor in (self, *wrt):
+            if not tensor.dtype.is_float:
+                raise TypeError(f"only floats have gradients, not {tensor.dtype}")
+        ones = graph.full(self.shape, self.dtype, 1)
+        return gradients_of([(self._uop, ones)], wrt)
+
     def _upstream(self, gradient: Tensor | None) -> UOp:
         if gradient is None:
             if self.size != 1:
@@ -331,3 +339,16 @@ def realize_all(tensors: Sequence[Tensor]) -> None:
                 tensor._move(node)
             elif tensor._spent or not tensor.requires_grad:
                 tensor._uop = node
+
+
+def gradients_of(outputs: Sequence[tuple[UOp, UOp]], wrt: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients of pairs of a node and its upstream gradient; zeros where none arrives."""
+    for source in wrt:
+        if graph.constant_of(source.uop) is not None:
+            raise ValueError(
+                f"{source!r} is one constant, which is folded into what is made of it; "
+                "make it with requires_grad=True, or from an array, to have its gradient"
+            )
+    found = autograd.gradients(outputs, [s.uop for s in wrt])
+    zeros = [graph.full(s.shape, s.dtype, 0) for s in wrt]
+    return [s._new(found.get(s.uop, zero)) for s, zero in zip(wrt, zeros)]

@@ -31,6 +31,9 @@ FORCED: Final = frozenset({Ops.SCAN_AXIS, Ops.MATERIALIZE, Ops.COPY})
 
 _SIMPLE: Final = GroupOp.ALU | GroupOp.VIEW
 
+MOST_NEIGHBOURS: Final = 8
+"""Kernels of the same loops that a small one is tried with."""
+
 MOST_SHARERS: Final = 64
 """Above this many groups, sharing a read is no longer tried: it is quadratic."""
 
@@ -91,7 +94,7 @@ class Walk:
             loops = [r for r in self.groups.own_ranges(group.roots[0]) if r.extent != 1]
             extents = tuple([r.extent for r in loops])
             others = by_loops.setdefault(extents, [])
-            for other in others:
+            for other in others[-MOST_NEIGHBOURS:]:
                 other = self.groups.find(other)
                 most = sum(self.facts.size[r] * self.facts.work[r] for r in other.roots)
                 if not extents or min(work, most) > 4 * self.prices.launch:

@@ -24,6 +24,7 @@ from opgraft.ir.ops import GroupOp, Ops
 
 lock: Final = threading.RLock()
 """Of all tables of the IR: nodes, heads, and the compiled functions of matchers."""
+_acquire, _release = lock.acquire, lock.release
 # a child must not inherit the lock held by a thread that it does not have
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -129,7 +130,19 @@ def family_of(dtype: DType) -> Family:
 class Head:
     """What the nodes of one (op, dtype, arg, tag) have in common, and their table."""
 
-    __slots__ = ("add", "arg", "digest", "dtype", "family", "get", "kind", "op", "table", "tag")
+    __slots__ = (
+        "add",
+        "arg",
+        "digest",
+        "dtype",
+        "family",
+        "forget",
+        "get",
+        "kind",
+        "op",
+        "table",
+        "tag",
+    )
 
     op: Ops
     dtype: DType
@@ -138,6 +151,7 @@ class Head:
     table: dict[tuple[Any, ...], Ref]
     get: Callable[[tuple[Any, ...]], Ref | None]
     add: Callable[[tuple[Any, ...], Ref], Ref]
+    forget: Callable[[Ref], None]  # called when a node of this head dies
     family: Family
     kind: Kind | None  # None: it depends on the sources
     digest: int  # of op, dtype, arg and tag; the same in every process; 0: not computed yet
@@ -147,6 +161,7 @@ class Head:
         self.table = {}
         self.get = self.table.get
         self.add = self.table.setdefault
+        self.forget = _forget
         self.digest = 0
         self.family = family_of(dtype)
         if op is Ops.BROADCAST:
@@ -158,20 +173,36 @@ class Head:
 class Ref(weakref.ref[Any]):
     """A weak reference that knows its place in the table."""
 
-    __slots__ = ("head", "key")
-    head: Head
+    __slots__ = ("key", "table")
+    table: dict[tuple[Any, ...], Ref]
     key: tuple[Any, ...]
 
 
 def _forget(ref: Ref) -> None:
     """Called when a node dies: its entry leaves the table, unless a new node took the place."""
-    lock.acquire()  # `with` costs twice as much
+    _acquire()  # `with` costs twice as much
     try:
-        table = ref.head.table
-        if table.get(ref.key) is ref:
-            del table[ref.key]
+        table, key = ref.table, ref.key
+        if table.get(key) is ref:
+            del table[key]
     finally:
-        lock.release()
+        _release()
+
+
+def _forgetting(key: object) -> Callable[[Ref], None]:
+    """`_forget` for a head whose arg holds memory: it goes with its last node, not some day."""
+
+    def forget(ref: Ref) -> None:
+        with lock:
+            _forget(ref)
+            if ref.table:
+                return
+            head = _heads.pop(key, None)
+            # the dying node still refers to it; whoever else does may be about to make a node
+            if head is not None and (head.table or sys.getrefcount(head) > _idle + 1):
+                _heads[key] = head
+
+    return forget
 
 
 _families: Final[dict[DType, Family]] = {}
@@ -212,7 +243,10 @@ def head_of(op: Ops, dtype: DType, arg: Any = None, tag: Any = None) -> Head:
                 if len(_heads) >= _limit[0]:
                     _drop_idle_heads()
                     _limit[0] = max(1 << 14, 2 * len(_heads))
-                found = _heads[key] = Head(op, dtype, arg, tag)
+                found = Head(op, dtype, arg, tag)
+                if op is Ops.BUFFER:
+                    found.forget = _forgetting(key)
+                _heads[key] = found
     return found
 
 
@@ -257,7 +291,9 @@ def constant_head(dtype: DType, value: Any) -> Head:
         elif number.__class__ not in (bool, int, float):  # a NumPy float is a float
             number = float(number)
         found = head_of(Ops.CONST, dtype, number)
-        if kind is int:
+        if dtype.base is not None:
+            pass  # vectors of constants are BROADCASTs, and must not be found by their number
+        elif kind is int:
             _remember_head(family.whole, value, found)
         elif kind is float and value and value == value:
             _remember_head(family.real, value, found)
@@ -301,8 +337,8 @@ def interner(cls: type[AnyNode]) -> tuple[Maker[AnyNode], Maker[AnyNode]]:
         made._bounds = None
         made._order = 0
         made._memo = None
-        ref = Ref(made, _forget)
-        ref.head = head
+        ref = Ref(made, head.forget)
+        ref.table = head.table
         ref.key = src
         rival = head.add(src, ref)
         return made if rival is ref else _settle(head, src, made, ref)

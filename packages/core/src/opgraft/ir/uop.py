@@ -72,7 +72,7 @@ def _binary(op: Ops) -> Callable[[UOp, Operand], UOp]:
 
     def build(left: UOp, right: Operand) -> UOp:
         if right.__class__ is not UOp:
-            right = UOp.const(left.dtype, right)  # type: ignore[arg-type]
+            right = _number(left, right)  # type: ignore[arg-type]
         src = (left, right)
         head = left.head.family[op]
         ref = head.get(src)
@@ -83,6 +83,19 @@ def _binary(op: Ops) -> Callable[[UOp, Operand], UOp]:
         return _make(head, src)
 
     return build
+
+
+def _number(like: UOp, value: Scalar) -> UOp:
+    """The constant of the dtype of `like`; a known int is found without a further call."""
+    if value.__class__ is int:
+        head = like.head.family.whole.get(value)
+        if head is not None:
+            ref = head.get(())
+            if ref is not None:
+                found: UOp | None = ref()
+                if found is not None:
+                    return found
+    return UOp.const(like.dtype, value)
 
 
 def _reflected(op: Ops) -> Callable[[UOp, Operand], UOp]:

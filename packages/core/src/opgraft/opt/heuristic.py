@@ -235,12 +235,14 @@ def _tiles(kernel: Kernel, chosen: dict[UOp, int], target: Target) -> dict[UOp, 
                 if copies > 1:
                     tiles[loop] = copies
             continue
-        own = [r for r in reduce.src[1:] if r in chosen and r not in tiles]
-        if own:
-            whole = (constant_extent(own[0]) or 1) // chosen[own[0]]
-            copies = 1 << (min(8, whole).bit_length() - 1)
-            if copies > 1 and len(kernel.reduces) <= 4:
-                tiles[own[0]] = copies
+        # along vectors of its own, or over rows with columns in lanes: hide the latency of adds
+        along = [r for r in reduce.src[1:] if r in chosen]
+        across = [r for r in loops if r in chosen and r in kernel.spine]
+        for loop, most in [(r, 8) for r in along] + [(r, 4) for r in across]:
+            whole = (constant_extent(loop) or 1) // chosen[loop]
+            copies = 1 << (min(most, whole).bit_length() - 1) if whole else 1
+            if copies > 1 and loop not in tiles and len(kernel.reduces) <= 4:
+                tiles[loop] = copies
     return tiles
 
 

@@ -65,7 +65,13 @@ def float16_to_float32(name: str, lanes: int, otherwise: str) -> str:
         signature = f"{INLINE} f32x4 {name}(u16x4 h)"
     else:
         return otherwise
-    return _with_f16c(lanes, f"{signature}{{return {body};}}", otherwise)
+    if lanes == 1:
+        typed = f"{signature}{{return (float)((union{{unsigned short a;_Float16 b;}}){{h}}).b;}}"
+    else:
+        half = f"typedef _Float16 og_half{lanes} __attribute__((vector_size({2 * lanes})));"
+        call = f"__builtin_convertvector((og_half{lanes})h,f32x{lanes})"
+        typed = f"{half}\n{signature}{{return {call};}}"
+    return _with_f16c(lanes, f"{signature}{{return {body};}}", otherwise, typed)
 
 
 def float32_to_float16(name: str, lanes: int, otherwise: str) -> str:
@@ -90,9 +96,26 @@ def float32_to_float16(name: str, lanes: int, otherwise: str) -> str:
     return _with_f16c(lanes, f"{signature}{{return {body};}}", otherwise)
 
 
-def _with_f16c(lanes: int, quick: str, otherwise: str) -> str:
-    condition = "__AVX512F__" if lanes == 16 else "__F16C__"
-    return "\n".join([f"#ifdef {condition}", quick, "#else", otherwise, "#endif"])
+def _with_f16c(lanes: int, quick: str, otherwise: str, typed: str = "") -> str:
+    """`quick` where the compiler has the builtin, `typed` where it has _Float16 instead."""
+    if lanes == 16:
+        return "\n".join(["#ifdef __AVX512F__", quick, "#else", otherwise, "#endif"])
+    if not typed:
+        return "\n".join(["#ifdef __F16C__", quick, "#else", otherwise, "#endif"])
+    # clang dropped the builtins once it had the type
+    return "\n".join(
+        [
+            "#ifdef __F16C__",
+            "#if !defined(__clang__) || __has_builtin(__builtin_ia32_vcvtph2ps256)",
+            quick,
+            "#else",
+            typed,
+            "#endif",
+            "#else",
+            otherwise,
+            "#endif",
+        ]
+    )
 
 
 F16C_TYPES: Final = {

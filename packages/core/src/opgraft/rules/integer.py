@@ -176,8 +176,7 @@ _NARROWING: Final = (Ops.IDIV, Ops.MOD, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.S
 FORMS: Final = EqualitySet(
     [
         # x = c where the bounds of x leave one value
-        (UPat(GroupOp.ALU - GroupOp.COMPARISON, index, name="x"), single_value),
-        (UPat(_NARROWING, ints | bools, name="x"), single_value, "single_value_narrowed"),
+        (UPat(_NARROWING, integers | bools, name="x"), single_value),
         # a sum = its normal form: like terms joined, outer loops first, the constant last
         (UPat((Ops.ADD, Ops.MUL), index, src=(UPat(), UPat.var()), name="x"), normal_sum),
         # k*x + m*x = (k+m)*x, x%n + n*(x//n) = x, c + d folded: what leaves fewer operands

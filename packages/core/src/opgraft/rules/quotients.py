@@ -40,25 +40,25 @@ def _plus(a: Sum, b: Sum, by: int = 1) -> Sum:
     return Sum(a.constant + by * b.constant, terms)
 
 
-def _shifted(a: Sum, by: int) -> tuple[Sum, int]:
-    """(rest, k) with a = rest + by * k and the least value of rest in 0 .. by-1.
+def _shifted(a: Sum, by: int) -> tuple[Sum, int, bool]:
+    """(rest, k, inside) with a = rest + by * k and the least value of rest in 0 .. by-1.
+
+    `inside` says whether its greatest value is, too.
 
     Where the least value is far below 0 the constant is in 0 .. by-1 instead: a large one
     would take wider integers than the values themselves.
     """
-    low = interval(a)[0]
-    turns = int(low) // by if low > _FAR else a.constant // by
-    return Sum(a.constant - by * turns, a.terms), turns
-
-
-def _within(a: Sum, by: int) -> bool:
-    """Whether all values lie in 0 .. by-1."""
     low, high = interval(a)
-    return bool(low >= 0 and high < by)
+    turns = int(low) // by if low > _FAR else a.constant // by
+    move = by * turns
+    return Sum(a.constant - move, a.terms), turns, bool(low >= move and high - move < by)
 
 
-def _split(a: Sum, by: int) -> tuple[Sum, Sum]:
-    """(quotient, rest) with a = by * quotient + rest and the rest in its normal form."""
+def _split(a: Sum, by: int) -> tuple[Sum, Sum, bool]:
+    """(quotient, rest, inside) with a = by * quotient + rest and the rest in its normal form.
+
+    `inside` says whether all values of the rest lie in 0 .. by-1.
+    """
     whole: dict[UOp, int] = {}
     rest: dict[UOp, int] = {}
     for atom, k in a.terms.items():
@@ -68,8 +68,8 @@ def _split(a: Sum, by: int) -> tuple[Sum, Sum]:
         left = k - turns * by
         if left:
             rest[atom] = left
-    moved, turns = _shifted(Sum(a.constant, rest), by)
-    return Sum(turns, whole), moved
+    moved, turns, inside = _shifted(Sum(a.constant, rest), by)
+    return Sum(turns, whole), moved, inside
 
 
 def _nearest(a: Sum, by: int) -> tuple[Sum, Sum] | None:
@@ -86,8 +86,8 @@ def _nearest(a: Sum, by: int) -> tuple[Sum, Sum] | None:
             rest[atom] = k
     if not whole:
         return None
-    moved, turns = _shifted(Sum(a.constant, rest), by)
-    return (Sum(turns, whole), moved) if _within(moved, by) else None
+    moved, turns, inside = _shifted(Sum(a.constant, rest), by)
+    return (Sum(turns, whole), moved) if inside else None
 
 
 def _common(a: Sum, by: int) -> int:
@@ -112,8 +112,8 @@ def _factored(a: Sum, by: int) -> tuple[int, Sum, Sum] | None:
         small = {atom: k for atom, k in a.terms.items() if k % g}
         if not small:
             continue  # a common factor: taken out before
-        rest, turns = _shifted(Sum(a.constant % g, small), g)
-        if _within(rest, g):
+        rest, turns, inside = _shifted(Sum(a.constant % g, small), g)
+        if inside:
             return g, Sum(a.constant // g + turns, large), rest
     return None
 
@@ -133,9 +133,9 @@ def divide(dtype: DType, a: Sum, by: int) -> Sum | None:
     for _ in range(_STEPS):
         if by == 1:
             return _plus(made, a)
-        whole, a = _split(a, by)
+        whole, a, inside = _split(a, by)
         made = _plus(made, whole)
-        if _within(a, by):
+        if inside:
             return made
         g = _common(a, by)
         if g > 1:
@@ -200,8 +200,8 @@ def modulo(dtype: DType, a: Sum, by: int) -> Sum | None:
     for _ in range(_STEPS):
         if by == 1:
             return made
-        a = _split(_unwrapped(a, by), by)[1]
-        if _within(a, by):
+        _, a, inside = _split(_unwrapped(a, by), by)
+        if inside:
             return _plus(made, a, factor)
         g = _common(a, by)
         if g > 1:

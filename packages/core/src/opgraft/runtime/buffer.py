@@ -110,9 +110,15 @@ class Buffer:
         self.device.allocator.copy_out(self.handle, data)
 
     def copy_from(self, source: Buffer) -> None:
-        """Fill the buffer from another of the same size, on this device or on another."""
+        """Fill the buffer from another of the same size, on this device or on another.
+
+        The two may overlap: what is copied is what was there before.
+        """
         self._check(source.nbytes, "copied into")
         if not self.nbytes:
+            return
+        if source.root is self.root and abs(source.offset - self.offset) < self.nbytes:
+            self.copy_in(source.bytes())
             return
         if source.device is self.device:
             self.device.allocator.copy(self.handle, source.handle, self.nbytes)

@@ -4,7 +4,7 @@ An entry is what was stored, then a mark: the digest of key and content, the con
 and a magic word. What comes first is what was stored, so a system's loader takes the file of a
 shared library as it is. Entries are written under a temporary name and renamed, so that a reader
 sees a whole file or none; what a killed writer leaves is swept later. A file that does not match
-its mark is removed and made anew. There are no locks.
+its mark is removed and made anew; one of another user is not believed. There are no locks.
 """
 
 from __future__ import annotations
@@ -98,9 +98,12 @@ class CompileCache:
             return None
         try:
             with open(name, "rb") as file:
+                stat = os.fstat(file.fileno())
                 whole = file.read()
-                noted = os.fstat(file.fileno()).st_mtime
         except OSError:
+            self._count(misses=1)
+            return None
+        if not _trusted(stat.st_uid):
             self._count(misses=1)
             return None
         data = whole[:-_MARK]
@@ -109,7 +112,7 @@ class CompileCache:
                 os.unlink(name)
             self._count(misses=1, bad=1)
             return None
-        if time.time() - noted > _FRESH:
+        if time.time() - stat.st_mtime > _FRESH:
             with suppress(OSError):
                 os.utime(name)
         self._count(hits=1, bytes_read=len(whole))
@@ -270,6 +273,11 @@ class CompileCache:
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+
+def _trusted(owner: int) -> bool:
+    """Whether code from a file of this user may be run: one's own, or the administrator's."""
+    return not hasattr(os, "geteuid") or owner in (0, os.geteuid())
 
 
 def _mark(key: str, data: bytes) -> bytes:

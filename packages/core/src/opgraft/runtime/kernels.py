@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,6 +25,8 @@ from opgraft.runtime.compiler import Selected
 from opgraft.runtime.program import Executable, Program
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from opgraft.runtime.device import Device
 
 _SHAPING: Final = ("OPTIMIZER", "EGRAPH", "FLOAT", "SEARCH", "PLUGINS")
@@ -120,23 +123,29 @@ def compile_kernel(device: Device, sink: UOp) -> Executable:
 
 
 def compile_kernels(device: Device, sinks: Sequence[UOp]) -> list[Executable]:
-    """As `compile_kernel` for each; what takes a compiler is compiled on all cores at once."""
+    """As `compile_kernel` for each; while one is lowered, compilers work on those before it."""
     choice, shaping = _settings(device)
-    keys = [(sink, choice, shaping) for sink in sinks]
-    missing = [key for key in dict.fromkeys(keys) if key not in device.kernels]
-    if len(missing) > 1:
-        # late: a process that finds its kernels in memory needs no threads
-        from concurrent.futures import ThreadPoolExecutor
+    keys = dict.fromkeys((sink, choice, shaping) for sink in sinks)
+    missing = [key for key in keys if key not in device.kernels]
+    with ExitStack() as stack:
+        submit: Callable[..., Future[Executable]] | None = None
+        started = []
+        for key in missing:
+            draft = _draft(device, *key)
+            make = partial(device.kernels.get_or_make, key, partial(_finish, draft))
+            if draft.found or draft.selected.compiler is None or len(missing) == 1:
+                make()
+                continue
+            if submit is None:
+                # late: a process that finds its kernels in the cache needs no threads
+                from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
-            futures = []
-            for key in missing:
-                draft = _draft(device, *key)  # here: passes are Python, one at a time anyway
-                finish = partial(_finish, draft)
-                run = contextvars.copy_context().run  # threads see the settings of this one
-                futures.append(pool.submit(run, device.kernels.get_or_make, key, finish))
-            for future in futures:
-                future.result()
+                threads = min(len(missing), os.cpu_count() or 1)
+                submit = stack.enter_context(ThreadPoolExecutor(threads)).submit
+            # threads see the settings of this one
+            started.append(submit(contextvars.copy_context().run, make))
+        for future in started:
+            future.result()
     return [compile_kernel(device, sink) for sink in sinks]
 
 

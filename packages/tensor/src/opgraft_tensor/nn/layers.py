@@ -119,9 +119,9 @@ class BatchNorm(Module):
         size = (1, channels, *(1,) * (x.ndim - 2))
         axes = (0, *range(2, x.ndim))
         if self.training:
-            mean = x.mean(axes, keepdim=True)
+            mean = x.mean(axes, keepdims=True)
             away = x - mean
-            spread = away.square().mean(axes, keepdim=True)
+            spread = away.square().mean(axes, keepdims=True)
             self._update(mean, spread, x.size // channels)
         else:
             away = x - self.running_mean.reshape(size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from opgraft.api import CompilerPair, Device, DeviceSpec, Probe, declare, settings
+from opgraft.api import CompilerPair, Device, DeviceSpec, Probe, Target, declare, settings
 
 API: Final = (1, 0)
 
@@ -35,6 +35,12 @@ def _probe() -> Probe:
     return compilers.probe()
 
 
+def _target() -> Target:
+    from opgraft.devices.cpu import host  # late: reads what the system tells of the processor
+
+    return host.detect()
+
+
 def opgraft_devices() -> Iterable[DeviceSpec]:
     """The CPU."""
     return [
@@ -45,6 +51,7 @@ def opgraft_devices() -> Iterable[DeviceSpec]:
             priority=10,
             install='a C compiler: apt install gcc, or pip install "opgraft-core[cc]"',
             description="this machine's processor, through a C compiler",
+            target=_target,
         )
     ]
 

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 from opgraft.api import compile_cache, errors
@@ -147,15 +147,10 @@ class Library:
             self._close(handle)
 
 
+@cache
 def _system() -> Any:
     """The system's loader, as a cffi library."""
-    with _lock:
-        if not _system_libraries:
-            _system_libraries.append(ffi.dlopen(None))
-        return _system_libraries[0]
-
-
-_system_libraries: Final[list[Any]] = []
+    return ffi.dlopen(None)
 
 
 def _open(path: str) -> Any:

@@ -48,6 +48,7 @@ enum {
     SPLIT_FROM = 2000,  /* ns of work below which a kernel stays whole */
     WAKE_FROM = 60000,  /* ns of work that is worth waking sleeping threads (25-35 us) */
     PART = 50000,       /* ns: parts of a kernel are no smaller, but for the sake of all threads */
+    MOST_PARTS = 20,    /* ... and no larger than so many times that, should a core be taken away */
     SPIN = 60000,       /* ns that an idle thread looks for work before it sleeps */
 };
 
@@ -119,6 +120,7 @@ static void take_parts(void) {
     ll begin = atomic_load_explicit(&next, memory_order_relaxed);
     while (begin < s.extent) {
         ll part = (s.extent - begin) / share;
+        if (part > MOST_PARTS * grain) part = MOST_PARTS * grain;
         ll end = begin + (part > grain ? part : grain);
         if (end > s.extent) end = s.extent;
         if (!atomic_compare_exchange_weak(&next, &begin, end)) continue;
