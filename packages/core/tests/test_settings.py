@@ -98,7 +98,6 @@ def test_variables_that_nothing_reads_are_found_with_the_name_that_was_meant(
         ("CACHE_SIZE", 123, 123),
         ("CPU_CC", " gcc ", "gcc"),
         ("DEVICE", "cpu:0", "cpu:0"),
-        ("PROGRESS", "1", True),
         ("CPU_THREADS", "0", 0),
     ],
 )
@@ -189,11 +188,9 @@ def test_the_table_says_name_form_default_and_meaning_of_each() -> None:
         "CACHE",
         "CACHE_SIZE",
         "FLOAT",
-        "SEARCH",
         "SPEC",
         "TRACE",
         "CPU_THREADS",
-        "PROGRESS",
         "CC",
     ]
     assert [name for name in rows if rows[name].owner == "opgraft"] == expected

@@ -11,7 +11,8 @@ import pytest
 
 from checks import value
 from opgraft.errors import DeviceError
-from opgraft_tensor import Tensor, realize_all
+from opgraft.ir.intern import live_nodes
+from opgraft_tensor import Tensor, nn, realize_all
 from opgraft_tensor.storage import kept
 
 
@@ -109,6 +110,44 @@ def test_graphs_and_tensors_die_without_the_garbage_collector() -> None:
         watched = [weakref.ref(x), weakref.ref(loss.uop), weakref.ref(x.grad.uop)]
         del x, loss
         assert [w() for w in watched] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_memory_goes_with_its_last_tensor() -> None:
+    """pytorch/pytorch#155778 (G06)."""
+    gc.disable()
+    try:
+        x = Tensor(np.ones(1000, np.float32), device="INTERP")
+        y = (x + 1).realize()
+        watched = [weakref.ref(t.memory()) for t in (x, y)]
+        watched += [weakref.ref(t.memory().buffer) for t in (x, y)]
+        del x, y
+        assert [w() for w in watched] == [None] * 4
+    finally:
+        gc.enable()
+
+
+def test_training_leaves_nothing_behind() -> None:
+    """tinygrad/tinygrad#10198, #10804 (G06)."""
+    model = nn.Sequential(nn.Linear(3, 2, device="INTERP"), nn.BatchNorm(2, device="INTERP"))
+    optimizer = nn.SGD(model.parameters())
+
+    def step() -> None:
+        x = Tensor(np.ones((4, 3), np.float32), device="INTERP")
+        model(x).square().sum().backward()
+        optimizer.step()
+
+    for _ in range(2):
+        step()
+    gc.collect()
+    gc.disable()
+    try:
+        nodes, tracked = live_nodes(), len(gc.get_objects())
+        for _ in range(10):
+            step()
+        assert live_nodes() == nodes
+        assert len(gc.get_objects()) < tracked + 100
     finally:
         gc.enable()
 

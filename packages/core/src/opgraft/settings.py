@@ -168,7 +168,7 @@ _CONVERTERS: Final[Mapping[type, tuple[str, Callable[[object], Any]]]] = {
 
 _ROWS: Final[tuple[Setting[Any], ...]] = (
     Setting("DEBUG", "0..4", 0, "How much to print: 1 kernels and times, 2 and sources, "
-            "3 and IR, 4 and rewrites.", _count),
+            "3 and instructions, 4 and every rewrite.", _count),
     Setting("DEVICE", "a device", "", "The default device, such as CPU or CPU:0; empty: the "
             "first, by priority, that opens.", _word),
     Setting("OPTIMIZER", "a name", "auto", "Who simplifies: greedy, egraph or any that a plugin "
@@ -184,8 +184,6 @@ _ROWS: Final[tuple[Setting[Any], ...]] = (
     Setting("FLOAT", "a level", "strict", "What may be done to float arithmetic: strict, reassoc "
             "(rounding may differ), unsafe (identities that lose digits or nan).",
             one_of("strict", "reassoc", "unsafe")),
-    Setting("SEARCH", "a number", 0, "How many schedules to time per kernel; 0: the heuristic's "
-            "choice, nothing is timed.", _count),
     Setting("SPEC", "0 or 1", False, "Check the graph after every pass.", _flag),
     Setting("TRACE", "a file", "", "Write what was compiled and run, with times, to this file "
             "(Chrome trace JSON, for Perfetto).", _text),
@@ -194,8 +192,6 @@ _ROWS: Final[tuple[Setting[Any], ...]] = (
     Setting("CC", "a compiler", "", "The compiler of this device, by the name that `opgraft "
             "devices` shows; nothing else is tried. Empty: the first that works.", _word,
             family=True),
-    Setting("PROGRESS", "0 or 1", None, "Progress bars; unset: on a terminal only.",
-            _optional_flag),
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -207,11 +203,9 @@ if TYPE_CHECKING:
     CACHE: str
     CACHE_SIZE: int
     FLOAT: Literal["strict", "reassoc", "unsafe"]
-    SEARCH: int
     SPEC: bool
     TRACE: str
     CPU_THREADS: int
-    PROGRESS: bool | None
 
 _lock: Final = threading.RLock()
 _table: Final[dict[str, Setting[Any]]] = {row.name: row for row in _ROWS if not row.family}

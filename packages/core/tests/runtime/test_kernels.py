@@ -159,6 +159,20 @@ def test_the_source_and_the_times_are_shown_on_request(
     assert program.source in capsys.readouterr().err
 
 
+def test_the_instructions_and_the_rewrites_are_shown_on_request(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    device, _ = device_with()
+    with settings.using(DEBUG=3):
+        compile_kernel(device, scaled(3.0))
+    said = capsys.readouterr().err
+    assert 'linear["scaled"]' in said
+    assert "rules/" not in said
+    with settings.using(DEBUG=4):
+        compile_kernel(device, scaled(1.0))
+    assert "rules/" in capsys.readouterr().err
+
+
 def test_a_program_survives_its_way_through_the_cache() -> None:
     n = UOp.variable("n", 1, 100)
     x = UOp.variable("x", -1.5, 2.5, dtypes.float64)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from opgraft import journal, settings
 from opgraft.errors import CompileError
 from opgraft.forking import renewed_in_children
-from opgraft.ir.trace import recording
+from opgraft.ir.text import linear_to_text
+from opgraft.ir.trace import recording, tracing
 from opgraft.ir.uop import UOp
 from opgraft.runtime import lowered
 from opgraft.runtime.cache import Entry, compile_cache
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from opgraft.runtime.device import Device
 
-_SHAPING: Final = ("OPTIMIZER", "EGRAPH", "FLOAT", "SEARCH", "PLUGINS")
+_SHAPING: Final = ("OPTIMIZER", "EGRAPH", "FLOAT", "PLUGINS")
 """Settings that decide what a sink is lowered to."""
 
 
@@ -228,7 +229,16 @@ def lower_and_render(sink: UOp, selected: Selected) -> Program:
     # late: where kernels come from the cache, no pass and no rule is imported
     from opgraft.lower.pipeline import lower
 
-    linear = lower(sink, selected.renderer.target)
+    debug = settings.DEBUG
+    if debug >= 4:
+        with tracing() as trace:
+            linear = lower(sink, selected.renderer.target)
+        for step in trace.steps:
+            print(step, file=sys.stderr)
+    else:
+        linear = lower(sink, selected.renderer.target)
+    if debug >= 3:
+        print(linear_to_text(linear), file=sys.stderr)
     source = selected.renderer.render(linear)
     return Program.of(linear, source, entry=selected.renderer.entry(linear.name))
 
