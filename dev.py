@@ -12,17 +12,23 @@ compiler is found, one is installed by pip beside it (the `ziglang` wheel).
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 PACKAGES = ("core", "tensor")
+BUILD_TOOLS = ("setuptools>=80", "setuptools-scm>=10.2,<11", "wheel")
 TEST_TOOLS = (
     "pytest>=8.3",
     "pytest-xdist>=3.6",
@@ -31,9 +37,7 @@ TEST_TOOLS = (
     "mpmath>=1.3",
     "ml_dtypes>=0.5",
     "rich>=13",
-    "setuptools>=80",
-    "setuptools-scm>=10.2,<11",
-    "wheel",
+    "safetensors>=0.4",
 )
 
 
@@ -51,50 +55,112 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> int:
     return subprocess.run([str(c) for c in command], cwd=ROOT, env=env, check=False).returncode
 
 
+# ---- the environment
+
+
 def make_environment() -> None:
-    """Create .venv, with pip in it, unless it is there."""
-    if PYTHON.exists():
+    """Create .venv, with pip in it, unless it is there and whole."""
+    whole = VENV / ".whole"
+    if whole.exists() and PYTHON.exists():
         return
     step(f"creating {VENV.name} with Python {sys.version.split()[0]}")
-    if run(sys.executable, "-m", "venv", VENV) != 0:
+    shutil.rmtree(VENV, ignore_errors=True)
+    make = [sys.executable, "-m", "venv", str(VENV)]
+    if subprocess.run(make, capture_output=True, check=False).returncode != 0:
+        # Debian and Ubuntu keep the part of venv that brings pip in a package of its own
         shutil.rmtree(VENV, ignore_errors=True)
+        bare = subprocess.run([*make, "--without-pip"], capture_output=True, text=True, check=False)
+        if bare.returncode != 0:
+            fail(f"this Python cannot create an environment:\n{bare.stdout}{bare.stderr}")
+        fetch_pip()
+    whole.touch()
+
+
+def fetch_pip() -> None:
+    """Put pip into an environment that was made without it, from its wheel on PyPI."""
+    step("fetching pip, as this Python comes without it")
+    try:
+        with urllib.request.urlopen("https://pypi.org/pypi/pip/json", timeout=60) as page:
+            files = json.load(page)["urls"]
+        (wheel,) = [f for f in files if f["packagetype"] == "bdist_wheel"]
+        with urllib.request.urlopen(wheel["url"], timeout=60) as page:
+            data = page.read()
+    except (urllib.error.URLError, TimeoutError) as error:
         fail(
-            "this Python cannot create an environment. On Debian and Ubuntu install it with\n"
-            "    sudo apt install python3-venv\n"
-            "and run the command again."
+            f"pip could not be fetched ({error}). On Debian and Ubuntu this will do:\n"
+            "    sudo apt install python3-venv"
         )
+    if hashlib.sha256(data).hexdigest() != wheel["digests"]["sha256"]:
+        fail("what was fetched as pip is not what PyPI says that it is")
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / wheel["filename"]
+        saved.write_bytes(data)
+        if run(PYTHON, f"{saved}/pip", "install", "--quiet", "--no-index", saved) != 0:
+            fail("pip could not be installed; its message is above")
 
 
 def install(*wanted: str, note: str, key: str) -> None:
     """pip install into .venv, once for each change of the packages' declarations."""
     stamp = VENV / f".installed-{key}"
     declared = [ROOT / "packages" / p / "pyproject.toml" for p in PACKAGES]
-    state = "\n".join([*wanted, *(p.read_text() for p in declared)])
-    if stamp.exists() and stamp.read_text() == state:
+    state = "\n".join([*wanted, *(p.read_text(encoding="utf-8") for p in declared)])
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
         return
-    step(f"installing {note} (downloads on the first run)")
+    step(f"installing {note}")
     started = time.perf_counter()
-    if run(PYTHON, "-m", "pip", "install", "--quiet", *wanted) != 0:
-        fail("pip could not install what is needed; its message is above")
-    stamp.write_text(state)
+    pip(*wanted)
+    stamp.write_text(state, encoding="utf-8")
     print(f"    done in {time.perf_counter() - started:.0f} s", flush=True)
+
+
+def pip(*wanted: str) -> None:
+    """pip install, telling what it is at; all that it said only where it fails."""
+    command = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    process = subprocess.Popen(
+        [*command, "--progress-bar", "off", *wanted],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = []
+    terminal = sys.stdout.isatty()
+    for line in process.stdout:
+        said.append(line)
+        text = line.strip()
+        if terminal:
+            print(f"\r\033[K    {text[:70]}", end="", flush=True)
+        elif text.startswith(("Downloading ", "Building ")) and "metadata" not in text:
+            print(f"    {text}", flush=True)
+    if terminal:
+        print("\r\033[K", end="", flush=True)
+    if process.wait() != 0:
+        sys.stdout.writelines(said)
+        fail("pip could not install what is needed; its message is above")
 
 
 def install_packages() -> None:
     """opgraft's packages, editable, with a C compiler where the machine has none."""
-    wanted = []
+    # built with these, and not each in an environment made for it alone: it saves half a minute
+    install(*BUILD_TOOLS, note="the build tools", key="build")
+    wanted = ["--no-build-isolation"]
     for name in PACKAGES:
         wanted += ["--editable", str(ROOT / "packages" / name)]
+    note = "opgraft-core and opgraft-tensor"
     if not any(shutil.which(cc) for cc in ("clang", "gcc", "cc")):
-        step("no C compiler found: installing one by pip (ziglang, about 100 MB)")
+        note += ", and a C compiler, as none is here (ziglang, about 100 MB)"
         wanted.append("ziglang>=0.13")
-    install(*wanted, note="opgraft-core and opgraft-tensor", key="packages")
+    install(*wanted, note=note, key="packages")
+
+
+# ---- the commands
 
 
 def digits(arguments: list[str]) -> int:
     install_packages()
     install("scikit-learn", note="scikit-learn, for its digits", key="digits")
-    step("training on the CPU")
+    step("training")
     return run(PYTHON, "examples/digits.py", *arguments)
 
 
@@ -103,7 +169,8 @@ def test(arguments: list[str]) -> int:
     install(*TEST_TOOLS, note="the test tools", key="tests")
     step("running the tests")
     chosen = arguments or [f"packages/{name}/tests" for name in PACKAGES]
-    return run(PYTHON, "-m", "pytest", "-n", str(min(4, os.cpu_count() or 1)), *chosen)
+    workers = str(min(4, os.cpu_count() or 1))
+    return run(PYTHON, "-m", "pytest", "-n", workers, "--dist", "worksteal", *chosen)
 
 
 def nox(arguments: list[str]) -> int:
@@ -121,7 +188,7 @@ COMMANDS = {"digits": digits, "test": test, "nox": nox, "shell": shell}
 
 
 def main() -> int:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - whoever starts this may have an older one
         fail(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
         print(__doc__)

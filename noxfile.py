@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tomllib
 from pathlib import Path
 
 import nox
@@ -11,11 +12,13 @@ import nox
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
+nox.options.download_python = "never"
 nox.options.sessions = ["lint", "types", "layers", "tests", "docs", "wheels", "examples"]
 
 ROOT = Path(__file__).parent
 PACKAGES = ("core", "tensor")
 PYTHONS = ("3.11", "3.12", "3.13")
+BUILD_TOOLS = ("setuptools>=80", "setuptools-scm>=10.2,<11", "wheel")
 TEST_TOOLS = (
     "pytest>=8.3",
     "pytest-xdist>=3.6",
@@ -24,55 +27,60 @@ TEST_TOOLS = (
     "mpmath>=1.3",
     "ml_dtypes>=0.5",
     "rich>=13",
-    "setuptools>=80",
-    "setuptools-scm>=10.2,<11",
-    "wheel",
+    "safetensors>=0.4",
 )
-CODE = ("packages", "examples", "benchmarks", "docs", "dev.py", "noxfile.py")
+CODE = ("packages", "examples", "benchmarks", "dev.py", "noxfile.py")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs", "packages/core/README.md")
 
 
-def install_packages(session: nox.Session, *names: str, editable: bool = True) -> None:
-    """The named packages from this checkout, in one call so that pip can see them together."""
+def install_packages(session: nox.Session, *names: str) -> None:
+    """The named packages from this checkout, editable, and the tools that build them."""
+    session.install(*BUILD_TOOLS)
     wanted: list[str] = []
     for name in names:
-        wanted += ["-e"] if editable else []
-        wanted.append(str(ROOT / "packages" / name))
-    session.install(*wanted)
+        wanted += ["--editable", str(ROOT / "packages" / name)]
+    # not each in an environment made for its build alone: that takes longer than the session
+    session.install("--no-build-isolation", *wanted)
+
+
+def workers() -> list[str]:
+    """pytest's options for as many processes as help."""
+    return ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "worksteal"]
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style: ruff's checks and its format."""
-    session.install("ruff>=0.14")
+    """Style: ruff, check and format; and the form of the changelog fragments."""
+    session.install("ruff>=0.14", "towncrier>=24.8")
     session.run("ruff", "check", *CODE)
     session.run("ruff", "format", "--check", *CODE)
+    session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy, strict, over every package's source."""
     install_packages(session, *PACKAGES)
-    session.install("mypy>=1.15", "rich", "platformdirs", "safetensors")
+    session.install("mypy>=1.15", "rich", "safetensors")
     for name in PACKAGES:
         session.run("mypy", f"packages/{name}/src")
 
 
 @nox.session
 def layers(session: nox.Session) -> None:
-    """The layering contract of pyproject.toml, and no file too long."""
-    install_packages(session, *PACKAGES)
+    """The layering contract of pyproject.toml. It reads imports and needs nothing installed."""
     session.install("import-linter>=2")
-    session.run("lint-imports")
+    sources = [str(ROOT / "packages" / name / "src") for name in PACKAGES]
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(sources)})
 
 
 @nox.session
 @nox.parametrize("package", PACKAGES)
 def tests(session: nox.Session, package: str) -> None:
-    """The tests of one package."""
+    """The tests of one package, with what it needs and no other package of ours."""
     install_packages(session, *PACKAGES[: PACKAGES.index(package) + 1])
     session.install(*TEST_TOOLS)
-    arguments = session.posargs or ["-n", str(min(4, os.cpu_count() or 1))]
-    session.run("pytest", *arguments, f"packages/{package}/tests")
+    session.run("pytest", *(session.posargs or workers()), f"packages/{package}/tests")
 
 
 @nox.session(python=PYTHONS)
@@ -82,47 +90,70 @@ def matrix(session: nox.Session, with_packages: str) -> None:
     names = with_packages.split("+")
     install_packages(session, *names)
     session.install(*TEST_TOOLS)
-    paths = [f"packages/{name}/tests" for name in names]
-    session.run("pytest", "-n", str(min(4, os.cpu_count() or 1)), *session.posargs, *paths)
+    session.run("pytest", *workers(), *session.posargs, f"packages/{names[-1]}/tests")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
     """The examples in the documentation and in docstrings run and print what they say."""
     install_packages(session, *PACKAGES)
-    session.install("pytest>=8.3", "rich")
-    session.run("pytest", "-q", "--doctest-modules", "packages/core/src", "packages/tensor/src")
-    session.run("pytest", "-q", "--doctest-glob=*.md", "docs", "README.md")
+    session.install(*TEST_TOOLS)
+    sources = [f"packages/{name}/src" for name in PACKAGES]
+    session.run("pytest", "-q", *workers(), "--doctest-modules", *sources)
+    session.run("pytest", "-q", "--doctest-glob=*.md", *PAGES)
 
 
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Build every wheel and sdist, install them in a clean environment, try them elsewhere."""
-    session.install("build", "setuptools>=80", "setuptools-scm>=10.2,<11")
+    session.install("build", *BUILD_TOOLS)
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     for name in PACKAGES:
-        session.run("python", "-m", "build", "--outdir", str(dist), f"packages/{name}")
-    clean = Path(session.create_tmp()) / "clean"
+        # the wheel is built from the sdist, so both are known to be whole
+        session.run(
+            *("python", "-m", "build", "--no-isolation"),
+            *("--outdir", str(dist), f"packages/{name}"),
+            silent=True,
+        )
+    built = sorted(dist.glob("*.whl"))
+    check_artifacts(session, built, sorted(dist.glob("*.tar.gz")))
+
+    outside = Path(session.create_tmp()).resolve()
+    clean = outside / "clean"
     session.run("python", "-m", "venv", "--clear", str(clean))
-    python = str(clean / "bin" / "python")
-    built = [str(path) for path in sorted(dist.glob("*.whl"))]
-    session.run(python, "-m", "pip", "install", "-q", *built, "scikit-learn", external=True)
-    outside = Path(session.create_tmp())
+    python, opgraft = str(clean / "bin" / "python"), str(clean / "bin" / "opgraft")
+    wanted = [str(path) for path in built]
+    session.run(python, "-m", "pip", "install", "-q", *wanted, "scikit-learn", external=True)
     session.chdir(outside)
     smoke = (
         "import opgraft, opgraft_tensor as t; "
+        "assert 'site-packages' in opgraft.__file__, opgraft.__file__; "
         "assert (t.Tensor([1, 2, 3]) * 2 + 1).tolist() == [3, 5, 7]; print(opgraft.__version__)"
     )
     session.run(python, "-c", smoke, external=True)
-    session.run(str(clean / "bin" / "opgraft"), "devices", external=True)
+    session.run(opgraft, "devices", external=True)
+    session.run(opgraft, "plugins", external=True)
     for example in sorted((ROOT / "examples").glob("*.py")):
-        session.run(python, str(example), *example_arguments(example), external=True)
+        session.run(python, str(example), external=True)
 
 
-def example_arguments(example: Path) -> list[str]:
-    """Arguments that make an example short."""
-    return ["--epochs", "3"] if example.stem == "digits" else []
+def check_artifacts(session: nox.Session, wheels: list[Path], sdists: list[Path]) -> None:
+    """One wheel and one sdist per package, all of one version."""
+    named = [tomllib.loads(path.read_text()) for path in project_files()]
+    wanted = sorted(p["project"]["name"].replace("-", "_") for p in named)
+    found = [path.name.removesuffix(".tar.gz").rsplit("-", 1) for path in sdists]
+    versions = {version for _, version in found} | {path.name.split("-")[1] for path in wheels}
+    if [name for name, _ in found] != wanted or [p.name.split("-")[0] for p in wheels] != wanted:
+        session.error(f"built {[p.name for p in (*wheels, *sdists)]}, wanted {wanted}")
+    if len(versions) != 1:
+        session.error(f"the packages have different versions: {sorted(versions)}")
+    session.log(f"{', '.join(wanted)}: {versions.pop()}")
+
+
+def project_files() -> list[Path]:
+    """The declarations of all packages."""
+    return sorted((ROOT / "packages").glob("*/pyproject.toml"))
 
 
 @nox.session
@@ -131,17 +162,19 @@ def examples(session: nox.Session) -> None:
     install_packages(session, *PACKAGES)
     session.install("scikit-learn")
     for example in sorted((ROOT / "examples").glob("*.py")):
-        session.run("python", str(example))
+        session.run("python", str(example), *session.posargs)
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Random expressions and tensor programs until the time given (`-- --seconds 600`) is up."""
+    """Random expressions and tensor programs: a minute each, or `-- --seconds 600`."""
     install_packages(session, *PACKAGES)
     session.install(*TEST_TOOLS)
-    arguments = session.posargs or ["--seconds", "60"]
-    session.run("python", "packages/core/tests/checking/fuzz.py", *arguments)
-    session.run("python", "packages/tensor/tests/fuzz.py", *arguments)
+    given = session.posargs
+    session.chdir(ROOT / "packages" / "core" / "tests")
+    session.run("python", "-m", "checking.fuzz", "--devices", "INTERP,CPU", *given)
+    session.chdir(ROOT / "packages" / "tensor" / "tests")
+    session.run("python", "fuzz.py", *given)
 
 
 @nox.session

@@ -127,12 +127,15 @@ class _Run:
         return np.broadcast_to(array, [r.src[0].arg for r in order])
 
     def effect(self, end: UOp) -> None:
-        if end in self.stored:
+        store = end
+        closed: tuple[UOp, ...] = ()
+        while store.op is Ops.END:
+            closed += store.src[1:]
+            store = store.src[0]
+        if store in self.stored:
             return
-        self.stored.add(end)
-        store = end.src[0] if end.op is Ops.END else end
+        self.stored.add(store)
         memory, place, value = store.src[:3]
-        closed = end.src[1:] if end.op is Ops.END else ()
         parts = [self.values[place], self.values[value]]
         if memory.op is Ops.LOCAL:
             own = closed

@@ -49,17 +49,13 @@ def convert(values: Array, source: DType, target: DType) -> Array:
         return rounded(values, target)
     if not source.is_float:
         return values.astype(numpy_dtype(target))
+    # float64 holds every narrower float, and the comparisons below are exact in it
+    wide = values.astype(np.float64)
     low, high = int(target.min), int(target.max)
-    result = np.zeros(values.shape, numpy_dtype(target))
-    inside = (values >= low) & (values < float(high) + 1)
-    inside &= values > float(low) - 1
-    truncated = np.trunc(values)
-    ok = np.isfinite(values) & (truncated >= low) & (truncated < float(high + 1))
-    result[ok] = truncated[ok].astype(numpy_dtype(target))
-    with np.errstate(invalid="ignore"):
-        result[values >= float(high + 1)] = high
-        result[values < low] = low
-    return result
+    above, below = wide >= float(high), wide <= float(low)
+    inside = np.where(above | below | np.isnan(wide), 0, wide)
+    result = inside.astype(numpy_dtype(target))
+    return np.where(above, high, np.where(below, low, result)).astype(numpy_dtype(target))
 
 
 def _divide(a: Array, b: Array) -> Array:

@@ -179,6 +179,50 @@ def test_floats_keep_their_laws_when_compiled(device) -> None:
         agree(found, exact)
 
 
+def samples(dtype: str, device: str) -> Tensor:
+    rng = np.random.default_rng(12)
+    if dtype.startswith(("float", "bfloat")):
+        values = rng.normal(size=21) * 10
+        values[:7] = [0, -0.0, np.inf, -np.inf, np.nan, 1, 70000]
+        return Tensor(values, device=device).cast(dtype).contiguous()
+    info = np.iinfo(dtype)
+    whole = rng.integers(info.min, info.max, 21, dtype=dtype, endpoint=True)
+    whole[:5] = [0, 1, info.max, info.min, info.max - 1]
+    return Tensor(whole, device=device)
+
+
+DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+          "float16", "bfloat16", "float32", "float64"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device"),
+    [*[(d, "INTERP") for d in DTYPES], *[(d, "CPU") for d in ("int8", "uint64", "bfloat16")]],
+)
+def test_every_dtype(dtype, device) -> None:
+    a = samples(dtype, device)
+    b = a.flip()
+    results = [
+        a + b,
+        a - b,
+        a * b,
+        a // b,
+        a % b,
+        a < b,
+        a.maximum(b),
+        a.sum(),
+        a.max(),
+        a.argmin(),
+    ]
+    results += [a.cast(d) for d in ("bool", *DTYPES)]
+    for found, exact in zip(run(*results), [value(t) for t in results]):
+        assert found.dtype == exact.dtype
+        if exact.dtype.kind == "f":
+            agree(found.astype(float), exact.astype(float), rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(found, exact)
+
+
 def test_threads_may_work_at_once() -> None:
     """exo-explore/exo#389, pydata/numexpr#569 (G05)."""
     wrong: list[object] = []

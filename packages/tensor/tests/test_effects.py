@@ -264,3 +264,8 @@ def test_a_result_that_is_the_old_version_itself_is_not_overwritten() -> None:
     for size in (8, LARGE):
         x = x_of(31, size)
         check([graph.reshape(x, (2, size // 2)), graph.write(x, ((0, 3, 1),), const(1.0, 3))])
+
+
+def test_the_bytes_of_a_region_are_what_it_costs() -> None:
+    x = x_of(32, LARGE)
+    assert check([graph.write(x, ((0, 50, 1),), const(1.0, 50))]).bytes == 200

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 import numpy as np
 import pytest
 
@@ -79,3 +82,54 @@ def test_one_hot() -> None:
     same(Tensor([0, 2, 5]).one_hot(3), np.array([[1, 0, 0], [0, 0, 1], [0, 0, 0]]))
     with pytest.raises(TypeError, match="float32"):
         Tensor([1.0]).one_hot(2)
+
+
+def random_key(rng: random.Random, size: tuple[int, ...]) -> tuple[object, ...]:
+    """A key of every kind of entry, mostly a legal one."""
+    key: list[object] = []
+    common = rng.choice([(2,), (3,), (2, 3), (1,), (2, 1)])
+    place = 0
+    while place < len(size) and rng.random() < 0.85:
+        extent, kind = size[place], rng.random()
+        if kind < 0.15:
+            key.append(None)
+            continue
+        if kind < 0.35:
+            key.append(rng.randrange(-extent, extent))
+        elif kind < 0.65:
+            ends = [rng.choice([None, *range(-extent - 2, extent + 3)]) for _ in range(2)]
+            key.append(slice(*ends, rng.choice([None, 1, -1, 2, -2, 3])))
+        elif kind < 0.9:
+            own = rng.choice([common, common[-1:], ()])
+            count = math.prod(own)
+            picked = [rng.randrange(-extent, extent) for _ in range(count)]
+            key.append(np.array(picked, np.int64).reshape(own))
+        else:
+            key.append(np.array([rng.random() < 0.5 for _ in range(extent)]))
+        place += 1
+    if rng.random() < 0.2:
+        key.insert(rng.randrange(len(key) + 1), ...)
+    return tuple(key)
+
+
+def test_random_keys_read_and_write_as_numpy() -> None:
+    rng = random.Random(1)
+    tried = 0
+    for _ in range(400):
+        size = tuple(rng.choice([1, 2, 3, 4]) for _ in range(rng.randrange(1, 4)))
+        array = np.arange(float(math.prod(size))).reshape(size)
+        key = random_key(rng, size)
+        try:
+            wanted = array[key]
+        except IndexError:
+            with pytest.raises((IndexError, ValueError)):
+                Tensor(array)[key]
+            continue
+        tried += 1
+        same(Tensor(array)[key], wanted)
+        fresh = -1.0 - np.arange(float(wanted.size)).reshape(wanted.shape)
+        x = Tensor(array)
+        x[key] = Tensor(fresh)
+        array[key] = fresh
+        same(x, array)
+    assert tried > 250

@@ -257,3 +257,13 @@ def test_a_position_beyond_32_bits_is_exact() -> None:
     last = plan_of([graph.slice_(x, ((0, 3, 1), (5, 7, 1)))])
     (load,) = [n for n in last.kernels[0].sink.toposort() if n.op is Ops.LOAD]
     assert load.src[1].vmax == 2 * (1 << 30) + 11
+
+
+def test_a_scan_does_not_stand_outside_of_its_other_loops() -> None:
+    """Found by random programs: a third statement shared the scan's loop alone."""
+    x = array(RNG.integers(-4, 5, (4, 5)), dtypes.int32)
+    scan = graph.reshape(graph.scan_axis(x, Ops.ADD, 1), (1, 4, 5))
+    rows = graph.gather(x, array([[3], [-1], [0], [2]], dtypes.int32))
+    less = graph.elementwise(Ops.CMPLT, scan, graph.expand(rows, (4, 4, 5)))
+    for prices in (CPU, Prices(parallel=1, launch=0), Prices(dram=1e3)):
+        check([less, rows], prices)

@@ -20,7 +20,7 @@ from opgraft.settings import Setting, declare, using
 
 if TYPE_CHECKING:
     from opgraft.dtype import DType, Scalar, dtypes
-    from opgraft.forking import renewed_in_children
+    from opgraft.forking import ForkLock, renewed_in_children
     from opgraft.ir.evaluate import evaluate
     from opgraft.ir.linear import KernelInfo, LinearProgram
     from opgraft.ir.matcher import EqualitySet, PatternMatcher
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "opgraft.dtype": ("DType", "Scalar", "dtypes"),
-    "opgraft.forking": ("renewed_in_children",),
+    "opgraft.forking": ("ForkLock", "renewed_in_children"),
     "opgraft.ir.evaluate": ("evaluate",),
     "opgraft.ir.linear": ("KernelInfo", "LinearProgram"),
     "opgraft.ir.matcher": ("EqualitySet", "PatternMatcher"),
@@ -126,6 +126,7 @@ __all__ = [
     "DeviceSpec",
     "EqualitySet",
     "Executable",
+    "ForkLock",
     "GroupOp",
     "InputPlace",
     "KernelInfo",

@@ -10,7 +10,6 @@ import atexit
 import difflib
 import os
 import re
-import threading
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Final
 
 from opgraft import settings
 from opgraft.errors import DeviceError, OpgraftError, PluginError
-from opgraft.forking import renewed_in_children
+from opgraft.forking import ForkLock
 from opgraft.plugins.claims import Claim, Claims, clash
 from opgraft.plugins.discovery import EntryPoint
 from opgraft.plugins.plugin import Plugin
@@ -59,8 +58,7 @@ class Catalog:
 
     def __init__(self, registry: Registry = REGISTRY) -> None:
         self._registry = registry
-        self.renew_locks()
-        renewed_in_children(self)
+        self._lock: Final = ForkLock()
         self._opened: dict[tuple[EntryPoint, str, int], OpenDevice] = {}
         self._defaults: dict[object, OpenDevice] = {}
 
@@ -229,10 +227,6 @@ class Catalog:
                     failed.append(error)
         if failed:
             raise failed[0]
-
-    def renew_locks(self) -> None:
-        """See forking.py."""
-        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"<devices: {', '.join(self.names())}; open: {', '.join(self.opened()) or 'none'}>"

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -65,8 +66,13 @@ class Effort:
 LONG: Final = Effort(instances=200, attempts=4000, proofs=10, assignments=1 << 16, slow=200)
 
 
-# How often a rule with lines that were not reached is drawn again.
+# Files whose every line the check must reach: the algebra that rules share.
+HELPERS: Final = ("quotients.py", "sums.py", "boolean.py", "compare.py", "divmod.py", "integer.py")
+# Functions that make patterns, when the module is imported; and classes.
+_AT_IMPORT: Final = ("_not", "_negative", "_chained", "<lambda>", "Sum")
+# How often a rule with lines that were not reached is drawn again; and those with helpers.
 _TURNS: Final = 4
+_MORE: Final = 12
 
 
 def effort_from_environment() -> Effort:
@@ -117,6 +123,8 @@ class Reached:
 
     def __init__(self) -> None:
         self.lines: dict[str, set[int]] = {}
+        self.rule = ""
+        self.files: dict[str, dict[str, None]] = {}  # the rules that entered each file
 
     def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
@@ -125,6 +133,7 @@ class Reached:
         ):
             return None
         seen = self.lines.setdefault(code.co_filename, set())
+        self.files.setdefault(code.co_filename, {})[self.rule] = None
         seen.add(frame.f_lineno)
 
         def line(frame: FrameType, event: str, arg: Any) -> Any:
@@ -146,6 +155,18 @@ class Reached:
         lines = {number for _, _, number in code.co_lines() if number is not None}
         lines.discard(code.co_firstlineno)
         return sorted(lines - self.lines.get(code.co_filename, set()))
+
+    def missing_in(self, file: str) -> list[int]:
+        """The lines of functions of a file that never ran, but those that run at import."""
+        found: list[int] = []
+        stack = [compile(Path(file).read_text(encoding="utf-8"), file, "exec")]
+        while stack:
+            for inner in stack.pop().co_consts:
+                if isinstance(inner, CodeType):
+                    stack.append(inner)
+                    if inner.co_name not in _AT_IMPORT:
+                        found += self.missing(inner)
+        return sorted(set(found))
 
 
 def check_rule(rule: Rule, effort: Effort, reached: Reached) -> Record:
@@ -171,6 +192,7 @@ def _check_group(
     reached: Reached,
 ) -> None:
     filler = Filler(rng, group.among)
+    reached.rule = record.rule.name
     seen: set[UOp] = set()
     proofs = attempts = fruitless = 0
     while len(seen) < effort.instances and attempts < effort.attempts:
@@ -221,9 +243,12 @@ def _check_group(
         record.fired[group.name] = record.fired.get(group.name, 0) + len(seen)
 
 
-def check(rules: Iterable[Rule], effort: Effort | None = None) -> Iterator[Record]:
+def check(
+    rules: Iterable[Rule], effort: Effort | None = None, reached: Reached | None = None
+) -> Iterator[Record]:
     """A record of each rule; those whose lines were not all reached get more draws at the end."""
-    effort, reached = effort or effort_from_environment(), Reached()
+    effort = effort or effort_from_environment()
+    reached = reached or Reached()
     done = [check_rule(rule, effort, reached) for rule in rules]
     wider = replace(
         effort,
@@ -243,6 +268,28 @@ def check(rules: Iterable[Rule], effort: Effort | None = None) -> Iterator[Recor
         record.unreached = reached.missing(code)
         record.seconds += time.perf_counter() - begin
         yield record
+
+
+def unreached(rules: Sequence[Rule], reached: Reached, effort: Effort) -> list[str]:
+    """Lines of HELPERS that no instance reached, after more draws of the rules that go there."""
+    by_name = {rule.name: rule for rule in rules}
+    told: list[str] = []
+    for file in sorted(reached.files):
+        if Path(file).name not in HELPERS:
+            continue
+        for turn in range(_MORE):
+            if not reached.missing_in(file):
+                break
+            for name in reached.files[file]:
+                rule = by_name[name]
+                record = Record(rule)
+                wider = replace(effort, proofs=0, assignments=effort.assignments // 8)
+                for group in GROUPS[:4]:
+                    rng = random.Random(f"{effort.seed} more {name} {group.name} {turn}")
+                    _check_group(record, PatternMatcher([rule]), group, wider, rng, reached)
+                told += [f"{name}: {fault}" for fault in record.faults]
+        told += [f"{Path(file).name}:{line} never reached" for line in reached.missing_in(file)]
+    return told
 
 
 def summary(records: Sequence[Record]) -> str:
@@ -266,11 +313,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     effort = LONG if given.long else Effort(seed=given.seed)
     begin = time.perf_counter()
     records: list[Record] = []
-    for record in check([r for r in sym.rules if not given.rule or r.name in given.rule], effort):
+    rules, reached = [r for r in sym.rules if not given.rule or r.name in given.rule], Reached()
+    for record in check(rules, effort, reached):
         records.append(record)
         print(record.line(), flush=True)
-    print(f"{summary(records)}, {time.perf_counter() - begin:.1f} s")
-    return 1 if any(record.verdict for record in records) else 0
+    left = [] if given.rule else unreached(rules, reached, effort)
+    print("\n".join([*left, f"{summary(records)}, {time.perf_counter() - begin:.1f} s"]))
+    return 1 if left or any(record.verdict for record in records) else 0
 
 
 if __name__ == "__main__":

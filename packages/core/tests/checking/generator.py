@@ -145,8 +145,53 @@ class Pool:
             return self.constant(dtype)
         return self.expression(dtype, depth - 1)
 
+    def _flat(self, dtype: DType) -> UOp:
+        """A place in an array of mixed radices: what index arithmetic is mostly made of."""
+        rng = self.rng
+        sizes = [rng.choice((2, 2, 3, 4, 5, 6)) for _ in range(rng.choice((2, 2, 3)))]
+        made: UOp | None = None
+        stride = 1
+        known = self.leaves.setdefault(dtype, [])
+        for size in sizes:
+            name = f"v{self.count}"
+            self.count += 1
+            if dtype.is_index and rng.random() < 0.7:
+                leaf = UOp.range(size, name)
+            else:
+                leaf = UOp.variable(name, 0, min(size - 1, int(min(dtype.max, 99))), dtype)
+            if len(known) < self.most:
+                known.append(leaf)
+            if rng.random() < 0.15:
+                leaf = size - 1 - leaf
+            part = leaf * stride if stride > 1 else leaf
+            made = part if made is None else part + made
+            self.numbers.append(stride)
+            stride *= size
+        assert made is not None
+        self.numbers += [stride, sizes[0] * sizes[1], sizes[-1]]
+        return made + rng.choice((0, 0, 1, stride)) if rng.random() < 0.3 else made
+
+    def _parts(self, dtype: DType, depth: int) -> UOp:
+        """Quotient and remainder of one division, scaled so that they belong together."""
+        rng = self.rng
+        x = self.expression(dtype, depth - 1)
+        n, m, k = rng.choice((2, 3, 4, 5)), rng.choice((2, 3, 4)), rng.choice((1, 1, 1, 2, -1))
+        kind = rng.randrange(4)
+        if kind == 0:
+            return x % n * k + x // n * (n * k)
+        if kind == 1:
+            return x // n % m * (n * k) + x % n * k
+        if kind == 2:
+            return x // m % n * k + x // (m * n) * (n * k)
+        return x * k + x // n * (-n * k)
+
     def _integer(self, dtype: DType, depth: int) -> UOp:
         rng, kind = self.rng, self.rng.random()
+        special = rng.random()
+        if special < 0.12:
+            return self._flat(dtype)
+        if special < 0.17:
+            return self._parts(dtype, depth)
         first = self.expression(dtype, depth - 1)
         if kind < 0.45:
             op = rng.choice(_ARITHMETIC)

@@ -23,6 +23,13 @@ def test_a_gate_that_bounds_say_is_true_goes() -> None:
     assert simplify(BUFFER.load(R, padded, 0.0)) is BUFFER.load(R)
 
 
+def test_a_vector_load_stays_a_vector_load() -> None:
+    wide = UOp.const(dtypes.float32.vec(4), 0.0)
+    true = UOp.const(dtypes.bool, True)
+    load = UOp(Ops.LOAD, dtypes.float32.vec(4), (BUFFER, R * 4, true, wide))
+    assert simplify(load) is UOp(Ops.LOAD, dtypes.float32.vec(4), (BUFFER, R * 4))
+
+
 def test_a_gate_that_is_false_leaves_the_alternative() -> None:
     other = UOp.const(dtypes.float32, 7.0)
     assert simplify(BUFFER.load(R, R < 0, other)) is other

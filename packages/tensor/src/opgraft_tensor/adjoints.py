@@ -286,15 +286,32 @@ def _gather(n: UOp, d: UOp) -> Gradients:
     return scatter_sum(d, indices, shape(table)), None
 
 
+def _totals_by_place(values: UOp, indices: UOp, size: graph.Shape, count: int) -> UOp:
+    """As `scatter_sum`: every place gets the total of all places of its row, the last is kept."""
+    rest = size[1:]
+    ones = (1,) * len(rest)
+    column = graph.reshape(indices, (count, 1, *ones))
+    line = graph.reshape(indices, (1, count, *ones))
+    whole = (count, count, *rest)
+    same = graph.broadcast_to(equal(column, line), whole)
+    flat = graph.broadcast_to(graph.reshape(values, (1, count, *rest)), whole)
+    totals = sum_of(choose(same, flat, 0), (1,))
+    zeros = graph.full(size, values.dtype, 0)
+    return graph.scatter(zeros, graph.reshape(indices, (count,)), graph.cast(totals, values.dtype))
+
+
 def scatter_sum(values: UOp, indices: UOp, size: graph.Shape) -> UOp:
     """Zeros of shape `size` with each values[i.., j..] added at [indices[i..], j..].
 
-    A sum over a one-hot selection: quadratic work, but no order of additions to keep.
+    A sum over a one-hot selection: quadratic work, but no order of additions to keep. Of the
+    two selections, places by rows and places by places, the smaller.
     """
     rest = size[1:]
     count = 1
     for extent in shape(indices):
         count *= extent
+    if 0 < count < size[0]:
+        return _totals_by_place(values, indices, size, count)
     whole = (size[0], count, *rest)
     flat = graph.reshape(values, (1, count, *rest))
     ones = (1,) * len(rest)

@@ -115,4 +115,4 @@ def _arranged(
         if v.op is Ops.WRITE
     ]
     merges = [f"{a!r} takes in {b!r}: {why} {label(v)}" for a, b, why, v in made.walk.groups.log]
-    return Plan(arrays, steps, results, arena, made.walk.decisions, merges, versions)
+    return Plan(arrays, steps, results, arena, made.bytes, made.walk.decisions, merges, versions)

@@ -45,7 +45,7 @@ class Draft:
     @property
     def bytes(self) -> int:
         """Bytes of the kernels' distinct arrays, each once per kernel."""
-        return sum(traffic(k) for k in self.kernels)
+        return sum(traffic(self.walk, k) for k in self.kernels)
 
 
 def draft(outputs: Sequence[UOp], prices: Prices, device: str = "CPU") -> Draft:

@@ -1,48 +1,24 @@
-"""From groups to kernels: expressions over loops, gates carried into the loads.
+"""From groups to kernels.
 
 Before: a finished walk. After: for each group a SINK in kernel form, closed (no range is free
 but the statement's own), ranges and parameters numbered by first visit, so that equal groups
 give the same node. Which memory a parameter is stays open: a kernel names the array node.
-
-A load needs a gate where its index may leave the array; the gate is derived from the index
-itself, so one (node, index) is one expression however it is reached, and recomputing cannot
-arise from gates. The value under a false gate is 0, and never used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Final, TypeAlias
 
-from opgraft.dtype import dtypes
 from opgraft.ir.linear import KernelInfo
-from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
-from opgraft.ir.uop import UOp, head_of, node
+from opgraft.ir.ops import Ops
+from opgraft.ir.uop import UOp
+from opgraft_tensor.expression import BODY, KEPT, Expressions
 from opgraft_tensor.graph import shape
 from opgraft_tensor.group import Group, bytes_of
-from opgraft_tensor.index import Atom, AtomKind, Index, Lin
-from opgraft_tensor.views import (
-    Gate,
-    gather_index,
-    inside,
-    never,
-    region_index,
-    region_place,
-    size_of,
-    source_index,
-)
+from opgraft_tensor.index import Atom, AtomKind, Index
+from opgraft_tensor.views import region_place
 from opgraft_tensor.walk import Walk
-
-_BODY: Final = 0  # the node computed at an index
-_VALUE: Final = 1  # the node read at an index: computed, or loaded from where it is kept
-_KEPT: Final = 2  # memory inside the kernel, once it is written
-_PLACE: Final = 3  # an index as an expression
-
-Task: TypeAlias = tuple[int, "UOp | None", Index]
-
-_KINDS: Final = {AtomKind.REDUCE: AxisKind.REDUCE}
 
 
 @dataclass
@@ -67,26 +43,12 @@ class Kernel:
         return self.group.device
 
 
-class Emitter:
+class Emitter(Expressions):
     """Emits one group; `needed` are the roots that must be in memory when it is done."""
 
     def __init__(self, walk: Walk, group: Group, needed: dict[UOp, None]) -> None:
-        self.walk = walk
-        self.groups = walk.groups
-        self.table = walk.table
-        self.group = group
+        super().__init__(walk, group)
         self.needed = needed
-        self.done: dict[Task, UOp] = {}
-        self.range_nodes: dict[Atom, UOp] = {}
-        self.params: dict[UOp, UOp] = {}
-        self.loads: dict[tuple[UOp, Index], None] = {}
-        self.own: dict[UOp, Index] = {}
-        """Index of each root of this group by its own ranges."""
-        self.kept_dims: dict[UOp, list[int]] = {}
-        """Roots that are read away from their iteration: the axes on which they are."""
-        self.in_local: dict[UOp, None] = {}
-        """Of these, the ones kept in a local array."""
-        self.local_names: dict[UOp, int] = {}
 
     def run(self) -> Kernel:
         """The kernel of the group."""
@@ -99,14 +61,11 @@ class Emitter:
         for root in stored:
             for x in self.own[root]:
                 if x.bare is not None:
-                    self._range(x.bare)
+                    self.range_of(x.bare)
             if root in self.kept_dims:
-                kept = self._evaluate((_KEPT, root, ()))
-                effects += kept.src[1:]
+                effects.append(self._outermost(root, self.evaluate((KEPT, root, ()))))
             else:
-                effects.append(self._store(root, self._evaluate((_BODY, root, self.own[root]))))
-        reached = {e for n in _all_nodes(effects) if n.op is Ops.AFTER for e in n.src[1:]}
-        effects = [e for e in effects if e not in reached]
+                effects.append(self._store(root, self.evaluate((BODY, root, self.own[root]))))
         sink = UOp.sink(*effects, arg=KernelInfo(self._name()))
         return Kernel(
             self.group,
@@ -117,6 +76,22 @@ class Emitter:
             [r for r in stored if r in self.kept_dims],
             self._spine(),
         )
+
+    def _store(self, root: UOp, value: UOp) -> UOp:
+        """The effect that stores a root over all its ranges."""
+        own = self.own[root]
+        if root in self.walk.orders.partial:
+            own = region_place(self.table, root.arg, own)
+        flat = self.place(self.table.ravel(own, shape(root)))
+        ranges = [self.range_of(r) for r in self.groups.own_ranges(root) if r.extent != 1]
+        return self.param(root).store(flat, value).end(*ranges)
+
+    def _outermost(self, root: UOp, kept: UOp) -> UOp:
+        """The effect that fills the memory of a stored root, over all its ranges: it is done
+        even where nobody reads the memory after all."""
+        inner = kept.src[1]
+        outer = [x.bare for d, x in enumerate(self.own[root]) if d not in self.kept_dims[root]]
+        return inner.end(*[self.range_of(r) for r in outer if r is not None])
 
     # ---- what is read again inside the kernel
 
@@ -182,290 +157,12 @@ class Emitter:
         extents = [str(a.extent) for a in self.range_nodes][:6]
         return "_".join([kind, *extents])
 
-    # ---- pieces
 
-    def _range(self, atom: Atom) -> UOp:
-        found = self.range_nodes.get(atom)
-        if found is None:
-            kind = _KINDS.get(atom.kind, AxisKind.LOOP)
-            found = UOp.range(atom.extent, len(self.range_nodes), kind)
-            self.range_nodes[atom] = found
-        return found
-
-    def _param(self, v: UOp) -> UOp:
-        found = self.params.get(v)
-        if found is None:
-            arg = (len(self.params), size_of(v))
-            found = self.params[v] = UOp(Ops.PARAM, v.dtype, (), arg)
-        return found
-
-    def _store(self, root: UOp, value: UOp) -> UOp:
-        """The effect that stores a root over all its ranges."""
-        own = self.own[root]
-        if root in self.walk.orders.partial:
-            own = region_place(self.table, root.arg, own)
-        flat = self._place(self.table.ravel(own, shape(root)))
-        ranges = [self._range(r) for r in self.groups.own_ranges(root) if r.extent != 1]
-        return self._param(root).store(flat, value).end(*ranges)
-
-    def _place(self, x: Lin) -> UOp:
-        return self._evaluate((_PLACE, None, (x,)))
-
-    def _gate(self, gates: Iterable[Gate]) -> UOp | None:
-        """All of the gates; None where there is none."""
-        found: UOp | None = None
-        for x, low, high in gates:
-            place = self._place(x)
-            parts = []
-            if x.low < low:
-                parts.append(~(place < low))
-            if x.high >= high:
-                parts.append(place < high)
-            for part in parts:
-                found = part if found is None else found & part
-        return found
-
-    def _load(self, memory: UOp, extents: tuple[int, ...], index: Index) -> UOp:
-        flat = self._place(self.table.ravel(index, extents))
-        gate = self._gate(inside(index, extents))
-        return memory.load(flat, gate)
-
-    # ---- evaluation, with a stack of our own
-
-    def _evaluate(self, task: Task) -> UOp:
-        """The expression of a task; whatever it needs first, too."""
-        found = self.done.get(task)
-        if found is not None:
-            return found
-        stack = [(task, False)]
-        while stack:
-            top, ready = stack.pop()
-            if top in self.done:
-                continue
-            if not ready:
-                needs = [t for t in self._needs(top) if t not in self.done]
-                if needs:
-                    stack.append((top, True))
-                    stack.extend((t, False) for t in reversed(needs))
-                    continue
-            self.done[top] = self._make(top)
-        return self.done[task]
-
-    def _kept_in_kernel(self, v: UOp) -> bool:
-        return v in self.walk.locals or v in self.kept_dims
-
-    def _in_memory(self, v: UOp) -> bool:
-        """Whether `v` is read from memory that was there before the kernel."""
-        if v.op is Ops.BUFFER:
-            return True
-        return v in self.groups.group_of_root and v not in self.own
-
-    def _needs(self, task: Task) -> list[Task]:
-        what, v, index = task
-        if what is _PLACE:
-            return self._place_needs(index[0])
-        assert v is not None
-        if what is _KEPT:
-            return [(_BODY, v, self._own_index(v))]
-        if what is _VALUE:
-            if self._kept_in_kernel(v):
-                return [(_KEPT, v, ()), *self._places(index)]
-            if self._in_memory(v):
-                return self._places(index)
-            return [(_BODY, v, index)]
-        op = v.op
-        if op in GroupOp.ALU or op in (Ops.SCAN_AXIS, Ops.MATERIALIZE, Ops.COPY):
-            return [(_VALUE, x, index) for x in v.src]
-        if op in GroupOp.VIEW:
-            place, gates = source_index(self.table, v, index)
-            return [] if gates and never(gates) else [(_VALUE, v.src[0], place)]
-        if op is Ops.REDUCE_AXIS:
-            return [(_VALUE, v.src[0], self._reduced(v, index)[0])]
-        if op is Ops.WRITE:
-            if v in self.walk.orders.partial:
-                return [(_VALUE, v.src[1], index)]
-            place, gates = region_index(self.table, v.arg, index)
-            old: list[Task] = [(_VALUE, v.src[0], index)] if gates else []
-            return old if never(gates) else [*old, (_VALUE, v.src[1], place)]
-        if op is Ops.GATHER:
-            indices, place = gather_index(self.table, v, index)
-            return [(_VALUE, v.src[1], indices), (_VALUE, v.src[0], place)]
-        if op is Ops.ARANGE:
-            return [(_PLACE, None, (index[v.arg[1]],))]
-        return []
-
-    def _places(self, index: Index) -> list[Task]:
-        """Data inside an index must be there before the index is written down."""
-        return [need for x in index for need in self._place_needs(x)]
-
-    def _place_needs(self, x: Lin) -> list[Task]:
-        found: list[Task] = []
-        for atom, _ in x.terms:
-            if atom.kind is AtomKind.DATUM:
-                found.append((_VALUE, *atom.inside))
-            elif atom.inside is not None:
-                found += self._place_needs(atom.inside)
-        return found
-
-    def _reduced(self, v: UOp, index: Index) -> tuple[Index, tuple[Atom, ...]]:
-        return self.walk.demands.reduce_index(v, index)
-
-    def _own_index(self, v: UOp) -> Index:
-        """The index at which a node that is kept in the kernel is computed."""
-        own = self.own.get(v)
-        return self.groups.resolve(self.walk.locals[v]) if own is None else own
-
-    def _make(self, task: Task) -> UOp:
-        what, v, index = task
-        if what is _PLACE:
-            return self._make_place(index[0])
-        assert v is not None
-        if what is _KEPT:
-            return self._make_kept(v)
-        if what is _VALUE:
-            if self._kept_in_kernel(v):
-                return self._read_kept(v, index)
-            if self._in_memory(v):
-                self.loads[v, index] = None
-                return self._load(self._param(v), shape(v), index)
-            return self.done[_BODY, v, index]
-        return self._make_body(v, index)
-
-    def _make_body(self, v: UOp, index: Index) -> UOp:
-        op = v.op
-        values = [self.done[t] for t in self._needs((_BODY, v, index))]
-        if op in (Ops.CONST, Ops.VAR):
-            return v
-        if op in GroupOp.ALU:
-            return node(v.head, tuple(values))
-        if op in GroupOp.VIEW:
-            if not values:
-                return v.const_like(0)
-            return self._gated(source_index(self.table, v, index)[1], values[0], None)
-        if op is Ops.REDUCE_AXIS:
-            closed = self._reduced(v, index)[1]
-            return values[0].reduce(v.arg[0], *[self._range(r) for r in closed])
-        if op is Ops.SCAN_AXIS:
-            loop = index[v.arg[1]].bare
-            assert loop is not None
-            return node(head_of(Ops.SCAN, v.dtype, v.arg[0]), (values[0], self._range(loop)))
-        if op is Ops.WRITE:
-            if len(values) == 1:
-                return values[0]
-            gates = region_index(self.table, v.arg, index)[1]
-            return self._gated(gates, values[1], values[0])
-        if op is Ops.GATHER:
-            rows = shape(v.src[0])[0]
-            number = values[0]
-            found = values[1]
-            zero = found.const_like(0)
-            low, high = number.dtype.min, number.dtype.max
-            if high >= rows:
-                found = (number < rows).where(found, zero)
-            if low < 0:
-                found = (number < 0).where(zero, found)
-            return found
-        if op is Ops.ARANGE:
-            return values[0].cast(v.dtype)
-        return values[0]
-
-    def _gated(self, gates: tuple[Gate, ...], value: UOp, other: UOp | None) -> UOp:
-        """`value` under the gates, else `other` (None: zero). A zero goes into the load itself."""
-        gate = self._gate(gates)
-        if gate is None:
-            return value
-        if other is None:
-            if value.op is Ops.LOAD and value.src[0].op is Ops.PARAM:
-                return _load_under(value, gate)
-            other = value.const_like(0)
-        return gate.where(value, other)
-
-    def _make_place(self, x: Lin) -> UOp:
-        """An index as an expression: the greatest coefficients first."""
-        terms = sorted(x.terms, key=lambda term: -abs(term[1]))
-        found: UOp | None = None
-        for atom, m in terms:
-            part = self._make_atom(atom)
-            if m != 1:
-                part = part * m
-            found = part if found is None else found + part
-        if found is None:
-            return UOp.const(dtypes.index, x.constant)
-        return found + x.constant if x.constant else found
-
-    def _make_atom(self, atom: Atom) -> UOp:
-        kind = atom.kind
-        if kind is AtomKind.QUOTIENT:
-            return self._place(atom.inside) // atom.divisor
-        if kind is AtomKind.REMAINDER:
-            return self._place(atom.inside) % atom.divisor
-        if kind is AtomKind.DATUM:
-            number = self.done[_VALUE, atom.inside[0], atom.inside[1]]
-            # clamped, so that the bounds of what is computed from it stay finite
-            if number.dtype.min < 0:
-                number = number.maximum(0)
-            if number.dtype.max >= atom.extent:
-                number = number.minimum(atom.extent - 1)
-            return number.cast(dtypes.index)
-        return self._range(atom)
-
-    # ---- memory inside the kernel
-
-    def _kept_parts(self, v: UOp) -> tuple[tuple[int, ...], list[int]]:
-        """Extents and axes that the memory of a kept node has."""
-        extents = shape(v)
-        if v in self.kept_dims:
-            if v in self.in_local:
-                dims = self.kept_dims[v]
-                return tuple([extents[d] for d in dims]), dims
-            return extents, list(range(len(extents)))
-        own = self.walk.locals[v]
-        dims = [d for d, x in enumerate(own) if x.bare is not None and self._is_own(v, x.bare)]
-        return tuple([extents[d] for d in dims]), dims
-
-    def _is_own(self, v: UOp, atom: Atom) -> bool:
-        return atom in self.walk.own_of_local[v]
-
-    def _make_kept(self, v: UOp) -> UOp:
-        """The memory of a kept node, after it is written."""
-        index = self._own_index(v)
-        value = self.done[_BODY, v, index]
-        extents, dims = self._kept_parts(v)
-        place = tuple([index[d] for d in dims])
-        if v in self.kept_dims and v not in self.in_local:
-            memory = self._param(v)
-            dims = self.kept_dims[v]
-        else:
-            name = self.local_names.setdefault(v, len(self.local_names))
-            arg = (f"v{name}", prod(extents), Space.PRIVATE)
-            memory = UOp(Ops.LOCAL, v.dtype, (), arg)
-        flat = self._place(self.table.ravel(place, extents))
-        own = [index[d].bare for d in dims]
-        ranges = [self._range(r) for r in own if r is not None]
-        effect = memory.store(flat, value).end(*ranges)
-        if v in self.kept_dims:
-            # loops of its own: no other statement can run in them, not even at the same index
-            fresh = [self._range(self.table.range(r.extent, r.kind)) for r in own if r is not None]
-            effect = effect.substitute(dict(zip(ranges, fresh)))
-        return memory.after(effect)
-
-    def _read_kept(self, v: UOp, index: Index) -> UOp:
-        memory = self.done[_KEPT, v, ()]
-        extents, dims = self._kept_parts(v)
-        return self._load(memory, extents, tuple([index[d] for d in dims]))
-
-
-def _load_under(load: UOp, gate: UOp) -> UOp:
-    """A load that gives 0 where the gate is false, whatever gate it has already."""
-    if len(load.src) == 4 and load.src[2] is not gate:
-        gate = load.src[2] & gate
-    return load.src[0].load(load.src[1], gate)
-
-
-def _all_nodes(roots: list[UOp]) -> list[UOp]:
-    return UOp.sink(*roots).toposort() if roots else []
-
-
-def traffic(kernel: Kernel) -> int:
-    """Bytes of the distinct arrays that a kernel touches, each once."""
-    return sum(bytes_of(v) for v in kernel.memory)
+def traffic(walk: Walk, kernel: Kernel) -> int:
+    """Bytes of the distinct arrays that a kernel touches, each once; of a partial WRITE, those
+    of its region."""
+    partial = walk.orders.partial
+    own = [bytes_of(v.src[1]) for v in kernel.stored if v in partial]
+    return sum(own) + sum(
+        bytes_of(v) for v in kernel.memory if v not in partial or v not in kernel.stored
+    )

@@ -29,9 +29,8 @@ def explain(plan: Plan) -> str:
 
 def headline(plan: Plan) -> str:
     """Kernels, bytes that they touch, bytes of temporaries."""
-    touched = sum(plan.arrays[a].nbytes for k in plan.kernels for a in k.arrays)
     kernels = "1 kernel" if len(plan.kernels) == 1 else f"{len(plan.kernels)} kernels"
-    return f"{kernels}, {_bytes(touched)} touched, {_bytes(plan.arena)} of temporaries"
+    return f"{kernels}, {_bytes(plan.touched)} touched, {_bytes(plan.arena)} of temporaries"
 
 
 def _placement(decision: Decision) -> str:

@@ -218,13 +218,25 @@ class Groups:
         return True
 
     def _share_a_loop(self, a: Group, b: Group, pairs: list[Pair]) -> bool:
-        """Whether one of the shared loops is a loop of every root: it can stand outermost."""
-        ranges_of = [frozenset(self.own_ranges(r)) for r in a.roots]
-        others_of = [frozenset(self.own_ranges(r)) for r in b.roots]
-        return any(
-            all(x in own for own in ranges_of) and all(y in own for own in others_of)
+        """Whether one of the shared loops is a loop of every root: it can stand outermost.
+
+        If it is the loop of a scan, so must be all the loops around that scan.
+        """
+        roots_a = [frozenset(self.own_ranges(r)) for r in a.roots]
+        roots_b = [frozenset(self.own_ranges(r)) for r in b.roots]
+        common = [
+            (x, y)
             for x, y in pairs
-        )
+            if all(x in own for own in roots_a) and all(y in own for own in roots_b)
+        ]
+        for place, group in ((0, a), (1, b)):
+            shared = [pair[place] for pair in common]
+            for scan in group.scans:
+                own_ranges = [r for r in self.own_ranges(scan) if r.extent != 1]
+                loop = self.find_range(self.ranges_of_root[scan][scan.arg[1]])
+                if loop in shared and any(r not in shared for r in own_ranges):
+                    return False
+        return bool(common)
 
     def _at_identity(self, a: Group, b: Group, pairs: list[Pair]) -> list[Pair]:
         """Without the pairs on which a direct read between the groups leaves the iteration."""

@@ -9,7 +9,6 @@ the old data; a tensor made by indexing is a value of its own, never a window on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -93,8 +92,8 @@ class Indexing(Base):
         places: list[int] = []
         axis = 0
         for place, entry in enumerate(entries):
-            if entry is None:
-                viewed.append(1)
+            if entry is None or entry is Ellipsis:
+                viewed += [1] if entry is None else []
                 continue
             extent = self.shape[axis]
             if isinstance(entry, slice):
@@ -124,48 +123,52 @@ class Indexing(Base):
         return Plan(tuple(region), tuple(viewed), found, not neighbours)
 
     def _expanded(self, key: Any) -> list[Any]:
-        """The key as a list with an entry per axis (None apart), masks as integer arrays."""
-        given = list(key) if isinstance(key, tuple) else [key]
-        entries: list[Any] = []
-        for entry in given:
-            if isinstance(entry, Base):
-                if entry.dtype.is_bool:
-                    raise IndexError(
-                        "the shape of x[mask] depends on data, which a lazy tensor does not know; "
-                        "use mask.where(x, other), or mask.numpy() for a mask that is final"
-                    )
-                entries.append(entry)
-            elif isinstance(entry, (list, range, np.ndarray)) or (
-                isinstance(entry, tuple) and len(given) > 1
-            ):
-                values = np.asarray(entry)
-                if values.size == 0 and not isinstance(entry, np.ndarray):
-                    values = values.astype(np.int64)
-                if values.dtype == np.bool_:
-                    axis = sum(1 for e in entries if e is not None and e is not Ellipsis)
-                    entries.extend(self._mask(values, axis, Ellipsis in _identities(entries)))
-                else:
-                    entries.append(values)
-            elif isinstance(entry, (bool, np.bool_)):
-                raise IndexError("a bool is no index; use None to add an axis")
-            else:
-                entries.append(entry)
-        used = sum(1 for e in entries if e is not None and e is not Ellipsis)
+        """The key with an entry for each axis, besides None and Ellipsis; masks as integers.
+
+        Ellipsis stays in front of the slices it stands for: it parts arrays, even for none.
+        """
+        entries = [self._entry(e, key) for e in (key if isinstance(key, tuple) else (key,))]
+        used = sum(_axes_of(e) for e in entries)
         if used > self.ndim:
             raise IndexError(f"{used} indices for a tensor of shape {self.shape}")
         dots = [i for i, e in enumerate(entries) if e is Ellipsis]
         if len(dots) > 1:
             raise IndexError("an index can only have one Ellipsis")
-        fill = [slice(None)] * (self.ndim - used)
-        at = dots[0] if dots else len(entries)
-        entries[at : at + len(dots)] = fill
+        at = dots[0] + 1 if dots else len(entries)
+        entries[at:at] = [slice(None)] * (self.ndim - used)
+        result: list[Any] = []
+        axis = 0
         for entry in entries:
-            if not (entry is None or isinstance(entry, slice) or _is_array(entry)):
-                _check_integer(entry)
-        return entries
+            if isinstance(entry, np.ndarray) and entry.dtype == np.bool_:
+                result.extend(self._mask(entry, axis))
+            else:
+                result.append(entry)
+            axis += _axes_of(entry)
+        return result
 
-    def _mask(self, mask: np.ndarray, axis: int, after_dots: bool) -> list[np.ndarray]:
-        if not after_dots and mask.shape != self.shape[axis : axis + mask.ndim]:
+    def _entry(self, entry: Any, key: Any) -> Any:
+        """One part of a key, sequences as arrays. Raises `IndexError` for what is no index."""
+        if isinstance(entry, Base):
+            if entry.dtype.is_bool:
+                raise IndexError(
+                    "the shape of x[mask] depends on data, which a lazy tensor does not know; "
+                    "use mask.where(x, other), or mask.numpy() for a mask that is final"
+                )
+            return entry
+        if isinstance(entry, (bool, np.bool_)):
+            raise IndexError("a bool is no index; use None to add an axis")
+        if isinstance(entry, (list, range, np.ndarray)) or (
+            isinstance(entry, tuple) and isinstance(key, tuple)
+        ):
+            values = np.asarray(entry)
+            empty = values.size == 0 and not isinstance(entry, np.ndarray)
+            return values.astype(np.int64) if empty else values
+        if entry is not None and entry is not Ellipsis and not isinstance(entry, slice):
+            _check_integer(entry)
+        return entry
+
+    def _mask(self, mask: np.ndarray, axis: int) -> list[np.ndarray]:
+        if mask.shape != self.shape[axis : axis + mask.ndim]:
             raise IndexError(f"a mask of shape {mask.shape} at axis {axis} of shape {self.shape}")
         return [np.ascontiguousarray(n) for n in np.nonzero(mask)]
 
@@ -371,9 +374,11 @@ def _is_array(entry: Any) -> bool:
     return isinstance(entry, (Base, np.ndarray))
 
 
-def _identities(entries: Sequence[Any]) -> list[Any]:
-    """The entries that can be compared safely: arrays compare elementwise."""
-    return [e for e in entries if not _is_array(e)]
+def _axes_of(entry: Any) -> int:
+    """How many axes a part of a key takes up."""
+    if entry is None or entry is Ellipsis:
+        return 0
+    return entry.ndim if isinstance(entry, np.ndarray) and entry.dtype == np.bool_ else 1
 
 
 def _check_integer(entry: Any) -> None:

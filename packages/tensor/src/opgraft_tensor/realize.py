@@ -21,36 +21,24 @@ from opgraft_tensor.storage import Storage, buffer_node, keep, kept
 
 
 def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
-    """The BUFFER node of each output, computed where it was not yet.
-
-    `device` is where outputs go that depend on no memory at all.
-    """
-    result: dict[UOp, UOp] = {}
-    made: dict[UOp, UOp] = {}
+    """The BUFFER node of each output, computed on `device`, where all their memory is."""
     wanted = [o for o in dict.fromkeys(outputs) if memory_of(o) is None]
     if wanted:
-        settled = dict(zip(wanted, settle(wanted)))
-        rest: dict[UOp, str] = {}
-        for output, node_ in settled.items():
-            place = device_of(output) or device
-            if node_.op is Ops.BUFFER:
-                result[output] = node_
-                continue
-            filled = _filled(node_, place)
-            if filled is None:
-                rest[node_] = place
-            else:
-                made[node_] = filled
-        for place in dict.fromkeys(rest.values()):
-            group = [n for n, p in rest.items() if p == place]
-            made.update(zip(group, plan.realize(group, place)))
-        for output, node_ in settled.items():
-            found = node_ if node_.op is Ops.BUFFER else made[node_]
-            # what depends on no memory is one node in all programs and on all devices: it stays
-            # an expression, and only the tensor that asked for it refers to its memory
-            result[output] = found if device_of(output) is None else keep(output, found.arg)
-    final = [result[o] if o in result else memory_of(o) for o in outputs]
-    return [f for f in final if f is not None]
+        settled = settle(wanted)
+        rest = [n for n in dict.fromkeys(settled) if n.op is not Ops.BUFFER]
+        rest = [n for n in rest if not _fill(n, device)]
+        if rest:
+            for output, buffer in zip(rest, plan.realize(rest, device)):
+                keep(output, buffer.arg)
+        for output, made in zip(wanted, settled):
+            keep(output, _held(made).arg)
+    return [_held(o) for o in outputs]
+
+
+def _held(uop: UOp) -> UOp:
+    found = memory_of(uop)
+    assert found is not None
+    return found
 
 
 def memory_of(uop: UOp) -> UOp | None:
@@ -109,7 +97,7 @@ def device_of(uop: UOp) -> str | None:
 
 def _copied(uop: UOp) -> UOp:
     """The BUFFER of a COPY: its source, computed where it is, in the other device's memory."""
-    source = realize([uop.src[0]], uop.arg)[0].arg
+    source = realize([uop.src[0]], device_of(uop.src[0]) or uop.arg)[0].arg
     copied = Storage(source.shape, source.dtype, uop.arg)
     if source.host is not None:
         copied.host = source.host.copy()

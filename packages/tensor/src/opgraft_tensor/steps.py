@@ -67,6 +67,8 @@ class Plan:
     """The array of each output, and the output's own shape."""
     arena: int
     """Bytes of the temporaries."""
+    touched: int = 0
+    """Bytes that the kernels touch: every kernel's distinct arrays, each once."""
     decisions: list[Decision] = field(default_factory=list)
     merges: list[str] = field(default_factory=list)
     versions: list[tuple[str, str]] = field(default_factory=list)

@@ -109,6 +109,17 @@ def _scans(number: int, kernel: Kernel) -> None:
             others.update(dict.fromkeys(r for r in n.src[0].ranges if r is not n.src[1]))
         elif n.op is Ops.REDUCE and any(r in loops for r in n.src[1:]):
             _fail(number, kernel, "a REDUCE closes the range of a SCAN")
+    for n in nodes:
+        if not outside or n.op not in (Ops.END, Ops.REDUCE):
+            continue
+        closed, still = n.src[1:], n.ranges
+        if not any(r in outside for r in still):
+            continue
+        for scan in n.src[0].toposort():
+            if scan.op is not Ops.SCAN or scan.src[1] not in still:
+                continue
+            if any(r in closed for r in outside[scan.src[1]]):
+                _fail(number, kernel, "a SCAN outside of a loop that its value depends on")
     for loop, others in outside.items():
         if any(loop in outside.get(other, {}) for other in others):
             _fail(number, kernel, "two SCANs would each have to stand inside the other")

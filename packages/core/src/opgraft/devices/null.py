@@ -7,7 +7,6 @@ recorded. `NULL_CC=GCC` (or another C compiler) has kernels compiled as well.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,13 @@ from opgraft.api import (
     Device,
     DeviceSpec,
     Executable,
+    ForkLock,
     Probe,
     Program,
     Scalar,
     Target,
     dtypes,
     errors,
-    renewed_in_children,
 )
 
 API: Final = (1, 0)
@@ -88,12 +87,7 @@ class NullDevice(Device):
         super().__init__("NULL", index, target, NullAllocator(), pairs)
         self.launches: deque[Launch] = deque(maxlen=_RECORDED)
         self.count = 0
-        self.renew_locks()
-        renewed_in_children(self)
-
-    def renew_locks(self) -> None:
-        """A forked child has none of the threads that may hold them."""
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def load(self, program: Program) -> NullExecutable:
         return NullExecutable(self, program)

@@ -80,20 +80,20 @@ def _cmod(dtype: DType, a: int, b: int) -> Scalar:
     return dtype.const(-rest if a < 0 else rest)
 
 
-def _max(dtype: DType, a: Any, b: Any) -> Scalar:
+def _max(dtype: DType, a: Scalar, b: Scalar) -> Scalar:
     if a != a or b != b:
         return math.nan
     if dtype.is_float and a == b:
         return a if math.copysign(1.0, a) > 0 else b
-    return a if a > b else b  # type: ignore[no-any-return]
+    return a if a > b else b
 
 
-def _min(dtype: DType, a: Any, b: Any) -> Scalar:
+def _min(dtype: DType, a: Scalar, b: Scalar) -> Scalar:
     if a != a or b != b:
         return math.nan
     if dtype.is_float and a == b:
         return a if math.copysign(1.0, a) < 0 else b
-    return a if a < b else b  # type: ignore[no-any-return]
+    return a if a < b else b
 
 
 def _bits(operation: Callable[[Any, Any], Any]) -> Callable[[DType, Any, Any], Scalar]:

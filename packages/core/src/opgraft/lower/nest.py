@@ -32,3 +32,18 @@ def nest_effects(sink: UOp) -> UOp:
                 effect = part.end(*(r for r in own if r not in part.src[1:]))
         effects.append(effect)
     return sink if tuple(effects) == sink.src else sink.with_src(tuple(effects))
+
+
+def flatten_effects(sink: UOp) -> UOp:
+    """The kernel with END(END(x, j), i) as END(x, i, j) where nobody reads in between any more:
+    what read it was simplified away."""
+    awaited = {e for n in sink.toposort() if n.op is Ops.AFTER for e in n.src[1:]}
+    effects: list[UOp] = []
+    for effect in sink.src:
+        while effect.op is Ops.END and effect.src[0].op is Ops.END:
+            inner = effect.src[0]
+            if inner in awaited:
+                break
+            effect = inner.src[0].end(*effect.src[1:], *inner.src[1:])
+        effects.append(effect)
+    return sink if tuple(effects) == sink.src else sink.with_src(tuple(effects))

@@ -14,11 +14,11 @@ from opgraft.ir.ops import Ops
 from opgraft.ir.rewrite import graph_rewrite
 from opgraft.ir.spec import check
 from opgraft.ir.uop import UOp
-from opgraft.lower.decompose import decompositions
+from opgraft.lower.decompose import decompositions, split_wide_integers
 from opgraft.lower.expand import expand
 from opgraft.lower.index import lower_index
 from opgraft.lower.linearize import linearize
-from opgraft.lower.nest import nest_effects
+from opgraft.lower.nest import flatten_effects, nest_effects
 from opgraft.lower.widen import widen_accumulators
 from opgraft.opt.heuristic import schedule
 from opgraft.rules.sets import symbolic_simple
@@ -37,7 +37,7 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
         check(sink, "kernel")
     given = sink
     sink = widen_accumulators(nest_effects(sink))
-    sink = simplify(sink, stage="index")
+    sink = flatten_effects(simplify(sink, stage="index"))
     sink = schedule(sink, target)
     sink = expand(sink, target, simplify)
     sink = simplify(sink, stage="scalar")
@@ -48,7 +48,8 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
         sink = graph_rewrite(sink, extra, name="renderer's own")
     if watch:
         check(sink, "lowered", target)
-    program = _with_all_params(linearize(sink, target.fma), given)
+    program = _with_all_params(linearize(flatten_effects(sink), target.fma), given)
+    program = split_wide_integers(program, target)
     if watch:
         check(program, "linear", target)
     return program

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from opgraft import __version__, settings
 from opgraft.errors import DeviceError, PluginError, SettingError
-from opgraft.forking import renewed_in_children
+from opgraft.forking import ForkLock, renewed_in_children
 from opgraft.plugins.claims import Claim, Claims
 from opgraft.plugins.discovery import EntryPoint, entry_points
 from opgraft.plugins.handshake import CORE
@@ -43,7 +42,6 @@ class Registry:
     would get depended on who else is loaded. It gets a PluginError, which makes it `broken`.
     """
 
-    _lock: threading.RLock
     _busy: bool
     """A plugin is being loaded, by whichever thread holds the lock."""
 
@@ -53,7 +51,8 @@ class Registry:
         own: Callable[[], Sequence[Plugin]] = built_in,
     ) -> None:
         self._read, self._own = read, own
-        self.renew_locks()
+        self._lock: Final = ForkLock()
+        self.renew()
         renewed_in_children(self)
         self._plugins: tuple[Plugin, ...] | None = None
         self._rosters: dict[Filter, Roster] = {}
@@ -205,9 +204,8 @@ class Registry:
         with self._lock:  # whoever holds it and is busy is this thread
             return self._busy
 
-    def renew_locks(self) -> None:
-        """See forking.py."""
-        self._lock = threading.RLock()
+    def renew(self) -> None:
+        """See forking.py: whoever loaded a plugin is not in the child."""
         self._busy = False
 
 

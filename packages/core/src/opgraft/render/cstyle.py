@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import LoweringError
 from opgraft.ir.evaluate import value_to_bits
-from opgraft.ir.expansions import PROVEN, expand, lanes_of
+from opgraft.ir.expansions import PROVEN, UNSIGNED, expand, lanes_of
 from opgraft.ir.half_floats import narrow, widen
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.ops import GroupOp, Ops, Space
@@ -50,7 +50,7 @@ _BOOLEAN: Final[Mapping[Ops, str]] = {
     Ops.CMPNE: "!=",
     Ops.CMPEQ: "==",
 }
-_OVERFLOWS: Final = frozenset({Ops.ADD, Ops.MUL, Ops.SHL, Ops.CDIV})
+_OVERFLOWS: Final = frozenset({Ops.ADD, Ops.MUL, Ops.SHL})
 
 
 class CStyleRenderer(Renderer):
@@ -248,7 +248,7 @@ class CStyleRenderer(Renderer):
             return f"({condition}?{yes}:{no})"
         if op is Ops.MULACC and not dtype.is_float:
             a, b, c = (w.ref(s) for s in u.src)
-            return self.wrapped(dtype, f"{a}*{b}+{c}")
+            return self.wrapped(u, f"{a}*{b}+{c}", a, "*", b, "+", c)
         if len(u.src) != 2 or (op not in OPERATORS and op not in (Ops.MAX, Ops.MIN)):
             raise LoweringError(f"{type(self).__name__} cannot render {op} of {dtype}")
         return self.binary(w, u)
@@ -274,19 +274,29 @@ class CStyleRenderer(Renderer):
             return f"({a}{'>' if op is Ops.MAX else '<'}{b}?{a}:{b})"
         a, b = w.ref(u.src[0]), w.ref(u.src[1])
         if op is Ops.MUL and is_minus_one(u.src[1]):
-            return self.wrapped(dtype, f"-{a}", a, "-")
+            return self.wrapped(u, f"-{a}", "-", a)
         text = f"{a}{OPERATORS[op]}{b}"
+        if op is Ops.CDIV and dtype.bits < 32:
+            return f"(({self.scalar_type(dtype)})({text}))"
         if op in _OVERFLOWS:
-            return self.wrapped(dtype, text, a, OPERATORS[op], b)
+            return self.wrapped(u, text, a, OPERATORS[op], b)
         return f"({text})"
 
-    def wrapped(self, dtype: DType, text: str, *parts: str) -> str:
-        """An integer expression brought back into its dtype; of floats only the parentheses."""
-        if dtype.is_float or dtype.is_index:
+    def wrapped(self, u: UOp, text: str, *parts: str) -> str:
+        """An expression brought back into its dtype, if it is an integer's.
+
+        `parts` are its operands and operators. Where the dialect leaves signed overflow open, an
+        expression that can overflow is computed from unsigned operands.
+        """
+        dtype = u.dtype
+        if not dtype.is_int or dtype.is_index:
             return f"({text})"
-        if dtype.bits < 32:
-            return f"(({self.scalar_type(dtype)})({text}))"
-        return f"({text})"
+        kind = self.scalar_type(dtype)
+        if not self.signed_wraps and _can_overflow(u):
+            unsigned = self.scalar_type(UNSIGNED[max(dtype.bits, 32)])
+            whole = "".join(p if p in "+*-<<" else f"({unsigned}){p}" for p in parts)
+            return f"(({kind})({whole}))"
+        return f"(({kind})({text}))" if dtype.bits < 32 else f"({text})"
 
     def cast(self, w: Writer, u: UOp) -> str:
         """A conversion of a scalar."""
@@ -384,3 +394,21 @@ def is_minus_one(u: UOp) -> bool:
     """Whether a product with this constant is a negation; of unsigned integers the greatest."""
     value = u.const_value
     return value is not None and (value == -1 or (u.dtype.kind == "uint" and value == u.dtype.max))
+
+
+def _can_overflow(u: UOp) -> bool:
+    """Whether bounds leave room for an overflow of the C type that `u` is computed in."""
+    dtype = u.dtype
+    if dtype.bits < 32:
+        # in int, which holds everything but the products of 16-bit unsigned integers
+        return u.op in (Ops.MUL, Ops.MULACC, Ops.SHL) and dtype.bits == 16
+    if not dtype.is_signed:
+        return False
+    if u.op not in (Ops.ADD, Ops.MUL):
+        return True
+    a, b = u.src
+    if u.op is Ops.ADD:
+        ends = [a.vmin + b.vmin, a.vmax + b.vmax]
+    else:
+        ends = [x * y for x in (a.vmin, a.vmax) for y in (b.vmin, b.vmax)]
+    return bool(min(ends) < dtype.min or max(ends) > dtype.max)

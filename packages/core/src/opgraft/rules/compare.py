@@ -10,7 +10,18 @@ from opgraft.ir.matcher import EqualitySet
 from opgraft.ir.ops import Ops
 from opgraft.ir.pattern import UPat, bools, integers, numbers
 from opgraft.ir.uop import UOp
-from opgraft.rules.sums import Sum, Terms, add, build, exact_sum, fits, interval, place, sum_of
+from opgraft.rules.sums import (
+    Sum,
+    Terms,
+    add,
+    build,
+    exact_sum,
+    fits,
+    in_order,
+    interval,
+    place,
+    sum_of,
+)
 
 _x: Final = UPat.var("x")
 
@@ -160,7 +171,7 @@ def _written_equal(x: UOp, terms: Terms, constant: int, wraps: bool = False) -> 
     if not (wraps or dtype.is_index or fit):
         return None
     one, other = build(dtype, left), build(dtype, right)
-    if place(other) < place(one) and not other.is_const:
+    if not other.is_const and not in_order(one, other):
         one, other = other, one
     return one.alu(x.op, other)
 

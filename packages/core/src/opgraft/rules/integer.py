@@ -13,7 +13,7 @@ from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.pattern import UPat, bools, index, integers, ints
 from opgraft.ir.uop import UOp
 from opgraft.rules.quotients import recombine
-from opgraft.rules.sums import CAP, Sum, build, is_normal, place, size, sum_of
+from opgraft.rules.sums import CAP, Sum, build, in_order, is_normal, place, size, sum_of
 
 _x: Final = UPat.var("x", integers)
 
@@ -141,10 +141,7 @@ def operand_order(x: UOp, a: UOp, b: UOp) -> UOp | None:
             return x.with_src((b, a))
         if a.op is Ops.ADD or b.op is Ops.ADD:
             return None
-    if not a.dtype.is_index and (not a.src) != (not b.src):
-        # data: a variable stands after what is computed, as chains are written
-        return None if a.src else x.with_src((b, a))
-    return x.with_src((b, a)) if place(b) < place(a) else None
+    return None if in_order(a, b) else x.with_src((b, a))
 
 
 def constants_together(x: UOp, y: UOp, c: UOp, d: UOp) -> UOp | None:

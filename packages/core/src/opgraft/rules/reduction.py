@@ -35,7 +35,7 @@ def invariant_ranges(x: UOp) -> UOp | None:
     count = gone[0].src[0]
     for g in gone[1:]:
         count = count * g.src[0]
-    if count.vmin < 0:
+    if count.vmin < 0 or not (count.op is Ops.CONST or x.dtype.count == 1):
         return None
     times = x.const_like(count.arg) if count.op is Ops.CONST else count.cast(x.dtype)
     return _without_ranges(x, value, kept) * times

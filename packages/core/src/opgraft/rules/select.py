@@ -30,7 +30,7 @@ SIMPLE: Final = EqualitySet(
 def push_into_where(x: UOp, w: UOp) -> UOp | None:
     """f(c ? k : m, n) = c ? f(k, n) : f(m, n), where all of k, m, n are constants."""
     c, yes, no = w.src
-    if not (yes.is_const and no.is_const):
+    if not (yes.is_const and no.is_const) or x.dtype.count != c.dtype.count:
         return None
     if any(s is not w and not s.is_const for s in x.src) or (x.op is Ops.WHERE and x.src[0] is w):
         return None

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from opgraft.dtype import DType, wrap
 from opgraft.ir.ops import AxisKind, Ops
-from opgraft.ir.uop import UOp, toposort
+from opgraft.ir.uop import UOp, head_of, node, toposort
 
 CAP: Final = 12
 
@@ -69,6 +69,16 @@ def place(x: UOp) -> tuple[tuple[int, int, int, str], int]:
     if found is None:
         found = x.remember("place", (depth(x), x.order))
     return found  # type: ignore[no-any-return]
+
+
+def in_order(a: UOp, b: UOp) -> bool:
+    """Whether `a . b` is the order in which a commutative operation is written.
+
+    Indices: by loops. Data: a variable stands after what is computed, as chains are written.
+    """
+    if not a.dtype.is_index and (not a.src) != (not b.src):
+        return bool(a.src)
+    return place(a) <= place(b)
 
 
 # ---- reading
@@ -220,24 +230,25 @@ def build(dtype: DType, a: Sum) -> UOp:
     if not terms:
         return UOp.const(dtype, constant)
     ordered = dtype.is_index
-    atoms = sorted(terms, key=place) if ordered and len(terms) > 1 else terms
-    made: UOp | None = None
-    for atom in atoms:
-        k = terms[atom]
-        part = atom if k == 1 else atom * UOp.const(dtype, k)
-        if made is None:
-            made = part
-        else:
-            made = made + part
+    if len(terms) > 1:
+        plus, atoms = head_of(Ops.ADD, dtype), sorted(terms, key=place) if ordered else list(terms)
+        made = _scaled(dtype, atoms[0], terms[atoms[0]])
+        for atom in atoms[1:]:
+            made = node(plus, (made, _scaled(dtype, atom, terms[atom])))
             if ordered:
                 made.remember("normal", True)
-    assert made is not None
+    else:
+        made = _scaled(dtype, *next(iter(terms.items())))
     if constant:
-        made = made + UOp.const(dtype, constant)
+        made = node(head_of(Ops.ADD, dtype), (made, UOp.const(dtype, constant)))
     if ordered and made.op is Ops.ADD and len(terms) <= CAP:
         made.remember("normal", True)
         made.remember("sum", a)
     return made
+
+
+def _scaled(dtype: DType, atom: UOp, k: int) -> UOp:
+    return atom if k == 1 else node(head_of(Ops.MUL, dtype), (atom, UOp.const(dtype, k)))
 
 
 def is_normal(x: UOp) -> bool:

@@ -200,8 +200,8 @@ def rules(equalities: EqualitySet) -> EqualitySet:
         [
             # a load, where the gate is true: at the index; where it is false: the alternative
             (
-                UPat(Ops.LOAD, src=(UPat.var("p"), i, UPat.const(True), UPat())),
-                lambda p, i: p.load(i),
+                UPat(Ops.LOAD, src=(UPat(), i, UPat.const(True), UPat()), name="x"),
+                lambda x: x.with_src(x.src[:2]),
                 "gate_true",
             ),
             (
@@ -210,8 +210,8 @@ def rules(equalities: EqualitySet) -> EqualitySet:
                 "gate_false",
             ),
             (
-                UPat(Ops.STORE, src=(UPat.var("p"), i, a, UPat.const(True))),
-                lambda p, i, a: p.store(i, a),
+                UPat(Ops.STORE, src=(UPat(), i, a, UPat.const(True)), name="x"),
+                lambda x: x.with_src(x.src[:3]),
                 "store_gate_true",
             ),
             # c ? load(p, i, c, a) : b = load(p, i, c, b)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any
 
-from opgraft.forking import renewed_in_children
+from opgraft.forking import ForkLock
 
 
 class Usage:
@@ -18,16 +17,11 @@ class Usage:
     """
 
     def __init__(self) -> None:
-        self.renew_locks()
-        renewed_in_children(self)
+        self._lock = ForkLock()
         self._bytes = 0
         self._live = 0
         self._peak = 0
         self._released: deque[int] = deque()
-
-    def renew_locks(self) -> None:
-        """See forking.py."""
-        self._lock = threading.Lock()
 
     def allocated(self, nbytes: int) -> None:
         """Count a new buffer."""

@@ -13,7 +13,6 @@ import atexit
 import hashlib
 import os
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from opgraft import settings
-from opgraft.forking import renewed_in_children
+from opgraft.forking import ForkLock, renewed_in_children
 
 _MAGIC: Final = b"opgraft1"
 _MARK: Final = 32 + 8 + len(_MAGIC)
@@ -77,15 +76,14 @@ class CompileCache:
         self.folder = None if folder is None else os.fspath(folder)
         self.limit = limit
         self._statistics = Statistics()
-        self.renew_locks()
+        self._lock = ForkLock()
         renewed_in_children(self)
         self._serial = 0
         self._held: int | None = None  # bytes in the folder, by estimate; None: not looked yet
         self._writable = folder is not None
 
-    def renew_locks(self) -> None:
-        """See forking.py. A child counts its own uses."""
-        self._lock = threading.Lock()
+    def renew(self) -> None:
+        """See forking.py: a child counts its own uses."""
         self._statistics = Statistics()
 
     # ---- use
@@ -298,7 +296,7 @@ def default_folder() -> str | None:
     return os.path.join(base, "opgraft") if os.path.isabs(base) else None
 
 
-_lock = threading.Lock()
+_lock: Final = ForkLock()
 _caches: Final[dict[tuple[str | None, int], CompileCache]] = {}
 
 
@@ -319,18 +317,9 @@ def compile_cache() -> CompileCache:
     return found
 
 
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
 def _at_exit() -> None:
     for cache in list(_caches.values()):
         cache.note_uses()
 
 
 atexit.register(_at_exit)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opgraft.dtype import DType
 from opgraft.errors import DeviceError, OpgraftError, PluginError
-from opgraft.forking import renewed_in_children
+from opgraft.forking import ForkLock
 from opgraft.ir.ops import Ops
 from opgraft.target import Target
 
@@ -94,17 +93,12 @@ class CompilerSet:
         self._custom = custom
         self._preferred = preferred
         self._first: Selected | None = None
-        self.renew_locks()
-        renewed_in_children(self)
+        self._lock = ForkLock()
         self._pairs: dict[str, CompilerPair] = {}
         self._opened: dict[str, Selected] = {}
         self._failures: dict[str, OpgraftError] = {}
         self._refused: dict[str, OpgraftError] = {}
         self.extend(pairs)
-
-    def renew_locks(self) -> None:
-        """See forking.py."""
-        self._lock = threading.RLock()
 
     def extend(self, pairs: Iterable[CompilerPair]) -> None:
         """Add pairs; one that is there already is skipped, another of its name is an error."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from opgraft import journal, settings
 from opgraft.errors import CompileError
-from opgraft.forking import renewed_in_children
+from opgraft.forking import ForkLock, renewed_in_children
 from opgraft.ir.text import linear_to_text
 from opgraft.ir.trace import recording, tracing
 from opgraft.ir.uop import UOp
@@ -54,7 +54,7 @@ class KernelTable:
     def __init__(self, limit: int = 4096) -> None:
         self.limit = limit
         self._entries: OrderedDict[object, _Making] = OrderedDict()
-        self.renew_locks()
+        self._lock = ForkLock()
         renewed_in_children(self)
 
     def __len__(self) -> int:
@@ -103,9 +103,8 @@ class KernelTable:
         with self._lock:
             self._entries.clear()
 
-    def renew_locks(self) -> None:
-        """See forking.py."""
-        self._lock = threading.Lock()
+    def renew(self) -> None:
+        """See forking.py: what another thread was making, it makes no more."""
         for key, entry in list(self._entries.items()):
             if entry.made is None:  # the thread that makes it is not here
                 del self._entries[key]

@@ -11,8 +11,8 @@ import hashlib
 import importlib.util
 import json
 import os
-import threading
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Final
 
 from opgraft import port
@@ -75,24 +75,15 @@ def unpack(data: bytes) -> Program:
     )
 
 
-_lock: Final = threading.Lock()
-_fingerprints: Final[dict[str, str]] = {}
-
-
+@cache
 def fingerprint() -> str:
     """A digest of the code that lowers, looked up once per process."""
-    with _lock:
-        found = _fingerprints.get("")
-    if found is None:
-        plugins = port.installed_plugins()
-        packages = dict.fromkeys(["opgraft", *(value.split(".")[0] for value, _, _ in plugins)])
-        digest = hashlib.blake2b(repr(sorted(plugins)).encode(), digest_size=20)
-        for line in files(packages):
-            digest.update(line.encode())
-        found = digest.hexdigest()
-        with _lock:
-            _fingerprints[""] = found
-    return found
+    plugins = port.installed_plugins()
+    packages = dict.fromkeys(["opgraft", *(value.split(".")[0] for value, _, _ in plugins)])
+    digest = hashlib.blake2b(repr(sorted(plugins)).encode(), digest_size=20)
+    for line in files(packages):
+        digest.update(line.encode())
+    return digest.hexdigest()
 
 
 def files(packages: Iterable[str]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opgraft.api import (
     Buffer,
     Executable,
+    ForkLock,
     InputPlace,
     LaunchList,
     Program,
@@ -22,7 +22,6 @@ from opgraft.api import (
     evaluate,
     input_places,
     is_watched,
-    renewed_in_children,
     show_launch,
 )
 from opgraft.devices.cpu import library
@@ -165,8 +164,7 @@ class CpuLaunchList(LaunchList):
         self, device: CpuDevice, steps: Sequence[Step], inputs: Sequence[Buffer] = ()
     ) -> None:
         self._device = device
-        self.renew_locks()
-        renewed_in_children(self)
+        self._lock = ForkLock()
         self._sizes = tuple(given.nbytes for given in inputs)
         self._block = ArgumentBlock(steps)
         self._values = [list(variables) for _, _, variables in steps]
@@ -181,10 +179,6 @@ class CpuLaunchList(LaunchList):
             if (number, slot) not in exchanged
         ]
         self._run: Any = device.library.og_replay
-
-    def renew_locks(self) -> None:
-        """A forked child has none of the threads that may hold them."""
-        self._lock = threading.Lock()
 
     def _patch(self, places: Sequence[InputPlace]) -> None:
         block = self._block

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any, Final, TypeVar
 
-from opgraft.api import compile_cache, errors
+from opgraft.api import ForkLock, compile_cache, errors
 from opgraft.devices.cpu._abi import ffi
 from opgraft.devices.cpu.compilers import CCompiler
 
@@ -20,7 +20,7 @@ _NOW: Final = getattr(os, "RTLD_NOW", 2) | getattr(os, "RTLD_LOCAL", 0)
 # the runtime's threads wait inside its code: it is never unloaded
 _FOREVER: Final = _NOW | getattr(os, "RTLD_NODELETE", 0)
 
-_lock = threading.Lock()
+_lock: Final = ForkLock()
 _loaded: Final[list[Any]] = []
 
 
@@ -161,12 +161,3 @@ def _open(path: str) -> Any:
         said = complaint()
         raise OSError(ffi.string(said).decode(errors="replace") if said else f"{path}: no reason")
     return handle
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

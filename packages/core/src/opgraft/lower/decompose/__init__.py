@@ -16,9 +16,10 @@ from opgraft.lower.decompose.exact import exact
 from opgraft.lower.decompose.float_mod import float_mod
 from opgraft.lower.decompose.narrow_float import narrow_floats
 from opgraft.lower.decompose.threefry import threefry
+from opgraft.lower.decompose.wide_int import split_wide_integers
 from opgraft.target import Target
 
-__all__ = ["decompositions"]
+__all__ = ["decompositions", "split_wide_integers"]
 
 
 @lru_cache(maxsize=64)
