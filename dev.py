@@ -15,12 +15,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -79,24 +81,38 @@ def make_environment() -> None:
 def fetch_pip() -> None:
     """Put pip into an environment that was made without it, from its wheel on PyPI."""
     step("fetching pip, as this Python comes without it")
+    index = "https://pypi.org/simple/pip/"
+    listing = urllib.request.Request(
+        index, headers={"Accept": "application/vnd.pypi.simple.v1+json"}
+    )
     try:
-        with urllib.request.urlopen("https://pypi.org/pypi/pip/json", timeout=60) as page:
-            files = json.load(page)["urls"]
-        (wheel,) = [f for f in files if f["packagetype"] == "bdist_wheel"]
-        with urllib.request.urlopen(wheel["url"], timeout=60) as page:
+        with urllib.request.urlopen(listing, timeout=60) as page:
+            files = json.load(page)["files"]
+        wheel = max((f for f in files if pip_version(f["filename"])), key=_by_version)
+        with urllib.request.urlopen(urllib.parse.urljoin(index, wheel["url"]), timeout=60) as page:
             data = page.read()
     except (urllib.error.URLError, TimeoutError) as error:
         fail(
             f"pip could not be fetched ({error}). On Debian and Ubuntu this will do:\n"
             "    sudo apt install python3-venv"
         )
-    if hashlib.sha256(data).hexdigest() != wheel["digests"]["sha256"]:
+    if hashlib.sha256(data).hexdigest() != wheel["hashes"]["sha256"]:
         fail("what was fetched as pip is not what PyPI says that it is")
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / wheel["filename"]
         saved.write_bytes(data)
         if run(PYTHON, f"{saved}/pip", "install", "--quiet", "--no-index", saved) != 0:
             fail("pip could not be installed; its message is above")
+
+
+def pip_version(filename: str) -> tuple[int, ...]:
+    """The version in the name of a wheel of pip; empty for other files and for pre-releases."""
+    found = re.fullmatch(r"pip-(\d+(?:\.\d+)*)-py3-none-any\.whl", filename)
+    return tuple(int(part) for part in found[1].split(".")) if found else ()
+
+
+def _by_version(file: dict[str, str]) -> tuple[int, ...]:
+    return pip_version(file["filename"])
 
 
 def install(*wanted: str, note: str, key: str) -> None:
@@ -131,7 +147,7 @@ def pip(*wanted: str) -> None:
         text = line.strip()
         if terminal:
             print(f"\r\033[K    {text[:70]}", end="", flush=True)
-        elif text.startswith(("Downloading ", "Building ")) and "metadata" not in text:
+        elif text.startswith("Downloading ") and "metadata" not in text:
             print(f"    {text}", flush=True)
     if terminal:
         print("\r\033[K", end="", flush=True)

@@ -1,11 +1,15 @@
 """Kernels, and bytes that they touch, of twenty programs at full size: these or fewer.
 
-The bounds are those of the worked design. Two programs may move a little more than it says: their
-gradients share a maximum's gradient between equal values (as NumPy-like libraries do), which the
-design's do not.
+The bounds are those of the worked design, or lower. One program moves a little more than it
+says: its gradient is shared between equal maxima, which the design's is not.
 """
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,10 +35,10 @@ BOUNDS: dict[str, tuple[int, float]] = {
     "stats3": (1, 8.4),
     "bnorm": (1, 1.05),
     "xent": (1, 0.011),
-    "mlp_train": (9, 2.62),
-    "conv_train": (15, 4.68),  # the design: 4.26
-    "block_fwd": (8, 16.82),
-    "block_train": (30, 76.8),
+    "mlp_train": (8, 2.48),
+    "conv_train": (15, 4.58),  # the design: 4.26
+    "block_fwd": (8, 16.3),
+    "block_train": (29, 64.1),
     "adam": (20, 10.05),
     "stencil": (1, 0.033),
     "double24": (1, 0.033),
@@ -99,3 +103,28 @@ def test_cumsum_with_epilogue_is_one_kernel() -> None:
 def test_convolution_with_relu_is_one_kernel() -> None:
     x, w = _stored((2, 8, 16, 16)), _stored((8, 8, 3, 3))
     assert kernels_of(x.conv2d(w, padding=1).maximum(0.0)) == 1
+
+
+def test_plans_are_the_same_in_every_process() -> None:
+    code = (
+        "import programs; from opgraft_tensor.plan import draft\n"
+        "from opgraft_tensor.normalise import canonical; from opgraft_tensor.facts import Prices\n"
+        "outs = [o.uop for f in (programs.conv_train, programs.block_fwd)"
+        " for o in f(programs.Nodes)]\n"
+        "made = draft(canonical(outs, lambda _: False).outputs, Prices())\n"
+        "print(*[k.sink.key for k in made.kernels])"
+    )
+    found = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(done.stdout)
+    assert found[0] == found[1]
+    assert len(found[0].split()) > 20

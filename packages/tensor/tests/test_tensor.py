@@ -81,6 +81,18 @@ def test_devices_do_not_mix_but_values_move() -> None:
     assert b.to("INTERP:1").uop is b.uop
 
 
+def test_what_needs_no_memory_is_computed_on_each_device_for_itself() -> None:
+    tensors = [
+        made
+        for device in ("INTERP", "CPU")
+        for made in (Tensor.arange(3, device=device) * 2, Tensor.ones(3, device=device))
+    ]
+    found = [(t.tolist(), t.memory().device) for t in tensors]
+    assert found == [
+        ([0, 2, 4], "INTERP"), ([1, 1, 1], "INTERP"), ([0, 2, 4], "CPU"), ([1, 1, 1], "CPU"),
+    ]  # fmt: skip
+
+
 def test_several_tensors_are_computed_together() -> None:
     x = Tensor([1.0, 2.0, 3.0], device="INTERP")
     y, z = x * 2, (x * 2).sum()

@@ -23,7 +23,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
 from typing import (
@@ -39,6 +38,7 @@ from typing import (
 )
 
 from opgraft.errors import SettingError
+from opgraft.forking import ForkLock
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -207,7 +207,7 @@ if TYPE_CHECKING:
     TRACE: str
     CPU_THREADS: int
 
-_lock: Final = threading.RLock()
+_lock: Final = ForkLock()
 _table: Final[dict[str, Setting[Any]]] = {row.name: row for row in _ROWS if not row.family}
 _families: Final[dict[str, Setting[Any]]] = {row.name: row for row in _ROWS if row.family}
 _finders: Final[list[Callable[[str], object]]] = []

@@ -50,7 +50,7 @@ def run(
             lanes,
             f"k{lanes}",
         )
-        for lanes in (1, 4, 8, 16)
+        for lanes in (1, 16)
     }
     library = compile_c(merged(renderer, list(programs.values())))
     results = {}

@@ -83,12 +83,13 @@ class Costs:
         free = sum(
             prod(r.extent for r in ranges_of(i)) * len(g) * inside[i] for i, g in demands.items()
         )
-        around = {
+        # a dictionary: sums of floats in the order of a set would differ from run to run
+        around = dict.fromkeys(
             (index, group, self.groups.closure(ranges_of(index), scope))
             for index, by_group in demands.items()
             for group, scopes in by_group.items()
             for scope in scopes
-        }
+        )
         runs = sum(prod(r.extent for r in loops) * inside[index] for index, _, loops in around)
         # cheap operands of a product are staged by the scheduler; the rest must not hope for it
         evaluations = max(free, runs) if v.op is Ops.REDUCE_AXIS or work > 32 else free

@@ -1,9 +1,9 @@
 """From the user's graph to the canonical one: what equal programs have in common.
 
-Before: any graph of array nodes. After, the same values, and
-- every BUFFER, and every node whose value is kept in memory, is a BUFFER of a `Slot`: a number
-  by first visit and the facts that a plan may depend on. A plan holds no memory alive, and equal
-  programs have one canonical graph, which is the key of the plan cache;
+Before: any settled graph of array nodes (see realize.py). After, the same values, and
+- every BUFFER is one of a `Slot`: a number by first visit and the facts that a plan may depend
+  on. A plan holds no memory alive, and equal programs have one canonical graph, which is the key
+  of the plan cache;
 - marks, identities of MATERIALIZE, and reshapes of reshapes are gone;
 - SCATTER is a reduction and a GATHER (the last index that hits a row decides);
 - no node but an output has extent 0, and none reads one;
@@ -18,11 +18,11 @@ from math import prod
 from typing import Final, NamedTuple
 
 from opgraft.dtype import DType, dtypes
-from opgraft.ir.ops import Ops
+from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp, head_of, node, toposort
 from opgraft_tensor import graph
 from opgraft_tensor.graph import Shape, shape
-from opgraft_tensor.storage import Storage, kept
+from opgraft_tensor.storage import Storage
 
 BLOCKS: Final = 64
 """Blocks that a full reduction is split into: the same for every number of cores."""
@@ -51,38 +51,37 @@ class Canonical:
     storages: tuple[Storage, ...]
 
 
-def canonical(
-    outputs: list[UOp], writable: Callable[[UOp], bool], needs_split: bool = True
-) -> Canonical:
+def canonical(outputs: list[UOp], writable: Callable[[UOp], bool]) -> Canonical:
     """The canonical graph of some outputs. `writable` says of a BUFFER whether it may be
     overwritten; it is asked only where the graph has a WRITE."""
     found: dict[UOp, UOp] = {}
-    slots: dict[UOp, UOp] = {}
     storages: list[Storage] = []
-    order = toposort(outputs, lambda n: n.op is not Ops.BUFFER and kept(n) is None)
+    order = toposort(outputs)
     writes = any(n.op is Ops.WRITE for n in order)
     for n in order:
-        held = n if n.op is Ops.BUFFER else kept(n)
-        if held is not None:
-            slot = slots.get(held)
-            if slot is None:
-                storage: Storage = held.arg
-                storages.append(storage)
-                arg = Slot(
-                    len(slots),
-                    storage.shape,
-                    storage.dtype,
-                    storage.device,
-                    writes and writable(held),
-                )
-                slot = slots[held] = node(head_of(Ops.BUFFER, storage.dtype, arg), ())
-            found[n] = slot
+        op = n.op
+        if op is Ops.BUFFER:
+            storage: Storage = n.arg
+            slot = Slot(
+                len(storages),
+                storage.shape,
+                storage.dtype,
+                storage.device,
+                writes and writable(n),
+            )
+            storages.append(storage)
+            found[n] = node(head_of(Ops.BUFFER, storage.dtype, slot), ())
             continue
-        found[n] = _rebuilt(n, tuple([found[s] for s in n.src]), needs_split)
+        src = tuple([found[s] for s in n.src])
+        if op in GroupOp.ALU:
+            made = found[n] = node(n.head, src)
+            made.remember("shape", shape(n))
+        else:
+            found[n] = _rebuilt(n, src)
     return Canonical(tuple([found[n] for n in outputs]), tuple(storages))
 
 
-def _rebuilt(n: UOp, src: tuple[UOp, ...], needs_split: bool) -> UOp:
+def _rebuilt(n: UOp, src: tuple[UOp, ...]) -> UOp:
     """One node on canonical sources."""
     op = n.op
     if op is Ops.RESHAPE:
@@ -92,7 +91,7 @@ def _rebuilt(n: UOp, src: tuple[UOp, ...], needs_split: bool) -> UOp:
         return node(head_of(Ops.MATERIALIZE, n.dtype), src)
     if op is Ops.SCATTER:
         return _scatter(*src)
-    if op is Ops.REDUCE_AXIS and needs_split:
+    if op is Ops.REDUCE_AXIS:
         return split_reduction(n.arg[0], n.arg[1], src[0])
     size = shape(n)
     if 0 not in size:

@@ -21,24 +21,27 @@ from opgraft_tensor.storage import Storage, buffer_node, keep, kept
 
 
 def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
-    """The BUFFER node of each output, computed on `device`, where all their memory is."""
+    """The BUFFER node of each output, computed on `device`, where the memory of all of them is."""
+    made: dict[UOp, UOp] = {}
     wanted = [o for o in dict.fromkeys(outputs) if memory_of(o) is None]
     if wanted:
         settled = settle(wanted)
-        rest = [n for n in dict.fromkeys(settled) if n.op is not Ops.BUFFER]
-        rest = [n for n in rest if not _fill(n, device)]
+        rest: list[UOp] = []
+        for output in dict.fromkeys(settled):
+            filled = output if output.op is Ops.BUFFER else _filled(output, device)
+            if filled is None:
+                rest.append(output)
+            else:
+                made[output] = filled
         if rest:
-            for output, buffer in zip(rest, plan.realize(rest, device)):
-                keep(output, buffer.arg)
-        for output, made in zip(wanted, settled):
-            keep(output, _held(made).arg)
-    return [_held(o) for o in outputs]
-
-
-def _held(uop: UOp) -> UOp:
-    found = memory_of(uop)
-    assert found is not None
-    return found
+            made.update(zip(rest, plan.realize(rest, device)))
+        for output, node_ in zip(wanted, settled):
+            # what depends on no memory is one node in all programs and on all devices: it stays
+            # an expression, and only the tensor that asked for it refers to its memory
+            alone = device_of(output) is None
+            made[output] = made[node_] if alone else keep(output, made[node_].arg)
+    found = [made[o] if o in made else memory_of(o) for o in outputs]
+    return [f for f in found if f is not None]
 
 
 def memory_of(uop: UOp) -> UOp | None:

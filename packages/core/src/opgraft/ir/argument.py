@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import threading
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final, NoReturn, TypeVar
 
 from opgraft.dtype import DType, to_dtype
 from opgraft.errors import ParseError
+from opgraft.forking import ForkLock
 from opgraft.ir.linear import KernelInfo
 from opgraft.ir.ops import AxisKind, Ops, Space
 
@@ -26,7 +26,7 @@ _MEMBERS: Final[dict[str, Enum]] = {
     name.lower(): member for kind in reversed(_ENUMS) for name, member in kind.__members__.items()
 }
 _CLASSES: Final[dict[str, type[Any]]] = {KernelInfo.__name__: KernelInfo}
-_lock: Final = threading.Lock()
+_lock: Final = ForkLock()
 _Class = TypeVar("_Class")
 
 

@@ -19,11 +19,11 @@ coefficient rounded before the next ones are fitted.
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 from typing import Final
 
 from opgraft.dtype import DType, Scalar, dtypes
+from opgraft.forking import ForkLock
 from opgraft.ir.evaluate import evaluate
 from opgraft.ir.expansions import lanes_of
 from opgraft.ir.ops import Ops
@@ -300,7 +300,7 @@ def _light_reduction(size: UOp, form: _Format) -> tuple[UOp, UOp]:
 
 
 _folds: Final[dict[tuple[Ops, DType], tuple[UOp, UOp]]] = {}
-_lock: Final = threading.Lock()
+_lock: Final = ForkLock()
 
 
 def fold_elementary(op: Ops, dtype: DType, value: Scalar) -> Scalar:

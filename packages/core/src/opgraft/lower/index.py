@@ -40,7 +40,7 @@ def lower_index(sink: UOp) -> UOp:
 
 
 def _lower(n: UOp, src: tuple[UOp, ...], loose: bool) -> UOp:
-    wide = any(s.dtype.is_index and l.dtype.bits > 32 for s, l in zip(n.src, src, strict=True))
+    wide = any(s.dtype.is_index and new.dtype.bits > 32 for s, new in zip(n.src, src, strict=True))
     if n.op is Ops.CAST:
         if not n.dtype.is_index:
             return src[0].cast(n.dtype)
@@ -68,8 +68,8 @@ def _lower(n: UOp, src: tuple[UOp, ...], loose: bool) -> UOp:
 def _aligned(n: UOp, src: tuple[UOp, ...], scalar: DType) -> tuple[UOp, ...]:
     """The sources, those that were `index` in one width. A RANGE's extent has the RANGE's."""
     return tuple(
-        l.cast(scalar.vec(l.dtype.count)) if s.dtype.is_index else l
-        for s, l in zip(n.src, src, strict=True)
+        new.cast(scalar.vec(new.dtype.count)) if s.dtype.is_index else new
+        for s, new in zip(n.src, src, strict=True)
     )
 
 

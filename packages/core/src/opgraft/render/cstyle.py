@@ -349,7 +349,7 @@ class CStyleRenderer(Renderer):
             return register
         if u.dtype.count > 1 and buffer.dtype.count == 1:
             return self.vector_load(w, u)
-        text = self.from_memory(u.dtype, f"{w.ref(buffer)}[{w.ref(index)}]")
+        text = self.from_memory(u.dtype, self.element(w, buffer, index))
         if len(u.src) == 2:
             return text
         return f"({w.ref(u.src[2])}?{text}:{w.ref(u.src[3])})"
@@ -364,8 +364,16 @@ class CStyleRenderer(Renderer):
         if value.dtype.count > 1 and buffer.dtype.count == 1:
             self.vector_store(w, u)
             return
-        text = f"{w.ref(buffer)}[{w.ref(index)}]={w.ref(value)};"
-        w.line(text if len(u.src) == 3 else f"if({w.ref(u.src[3])}){text}")
+        text = f"{self.element(w, buffer, index)}={w.ref(value)};"
+        self.write(w, buffer, text if len(u.src) == 3 else f"if({w.ref(u.src[3])}){text}")
+
+    def element(self, w: Writer, buffer: UOp, index: UOp) -> str:
+        """An element of a buffer as it stands in memory."""
+        return f"{w.ref(buffer)}[{w.ref(index)}]"
+
+    def write(self, w: Writer, buffer: UOp, text: str) -> None:
+        """The statement that writes an element."""
+        w.line(text)
 
     def from_memory(self, dtype: DType, text: str) -> str:
         """An element read from memory, as values are computed."""

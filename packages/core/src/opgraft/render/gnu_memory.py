@@ -41,8 +41,23 @@ class GnuMemory(GnuTypes):
     def declare_local(self, w: Writer, u: UOp, name: str, size: int) -> None:
         space = self.spaces[u.arg[2]]
         aligned = " __attribute__((aligned(64)))" if u.arg[2] is Space.PRIVATE else ""
-        w.line(f"{space}{self.memory_type(w, u.dtype)} {name}[{size}]{aligned};")
+        length = size * self._parts_in_memory(u)
+        w.line(f"{space}{self.memory_type(w, u.dtype)} {name}[{length}]{aligned};")
         w.bind(u, name)
+
+    def _parts_in_memory(self, buffer: UOp) -> int:
+        """How many variables an element takes: more than one only of buffers of vectors."""
+        return 1 if buffer.dtype.count == 1 else self.parts(buffer.dtype.bits, buffer.dtype.count)
+
+    def element(self, w: Writer, buffer: UOp, index: UOp) -> str:
+        parts = self._parts_in_memory(buffer)
+        if parts == 1:
+            return super().element(w, buffer, index)
+        return f"{w.ref(buffer)}[{w.ref(index)}*{parts}+@]"
+
+    def write(self, w: Writer, buffer: UOp, text: str) -> None:
+        for p in range(self._parts_in_memory(buffer)):
+            w.line(text.replace("@", str(p)))
 
     # ---- loads
 

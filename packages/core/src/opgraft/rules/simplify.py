@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 from opgraft import port, settings
 from opgraft.errors import SettingError
+from opgraft.forking import ForkLock
 from opgraft.ir.matcher import EqualitySet, PatternMatcher
 from opgraft.ir.rewrite import graph_rewrite
 from opgraft.ir.uop import UOp
@@ -21,7 +21,7 @@ _COST: Final = CostModel()
 _find_optimizer: Final[list[Callable[[str], Optimizer] | None]] = [port.find_optimizer]
 _find_equalities: Final[list[Callable[[str], EqualitySet | None] | None]] = [port.find_equalities]
 
-_joined_lock: Final = threading.Lock()
+_joined_lock: Final = ForkLock()
 _joined: Final[dict[tuple[PatternMatcher, PatternMatcher], PatternMatcher]] = {}
 _JOINED_LIMIT: Final = 64
 
