@@ -88,7 +88,7 @@ def fetch_pip() -> None:
     try:
         with urllib.request.urlopen(listing, timeout=60) as page:
             files = json.load(page)["files"]
-        wheel = max((f for f in files if pip_version(f["filename"])), key=_by_version)
+        wheel = max(files, key=lambda file: pip_version(file["filename"]))
         with urllib.request.urlopen(urllib.parse.urljoin(index, wheel["url"]), timeout=60) as page:
             data = page.read()
     except (urllib.error.URLError, TimeoutError) as error:
@@ -109,10 +109,6 @@ def pip_version(filename: str) -> tuple[int, ...]:
     """The version in the name of a wheel of pip; empty for other files and for pre-releases."""
     found = re.fullmatch(r"pip-(\d+(?:\.\d+)*)-py3-none-any\.whl", filename)
     return tuple(int(part) for part in found[1].split(".")) if found else ()
-
-
-def _by_version(file: dict[str, str]) -> tuple[int, ...]:
-    return pip_version(file["filename"])
 
 
 def install(*wanted: str, note: str, key: str) -> None:

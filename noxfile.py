@@ -32,6 +32,11 @@ TEST_TOOLS = (
 CODE = ("packages", "examples", "benchmarks", "dev.py", "noxfile.py")
 PAGES = ("README.md", "CONTRIBUTING.md", "docs", "packages/core/README.md")
 
+# pyenv's interpreters, where it has some: its own `python3.12` answers only if that one is in use
+PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+PATHS = [str(path) for v in PYTHONS for path in sorted(PYENV.glob(f"{v}.*/bin"))]
+os.environ["PATH"] = os.pathsep.join([*PATHS, os.environ.get("PATH", "")])
+
 
 def install_packages(session: nox.Session, *names: str) -> None:
     """The named packages from this checkout, editable, and the tools that build them."""

@@ -93,7 +93,7 @@ class Pool:
         if dtype.is_index:
             kind = rng.random()
             if kind < 0.5:
-                return UOp.range(size, name)
+                return UOp.range(size, name if kind < 0.4 else self.count)
             if kind < 0.6:
                 low = rng.choice((0, -1, -200, 100))
                 return UOp.variable(name, low, low + rng.choice((130, 256, 300, 40000)))
@@ -220,6 +220,10 @@ class Pool:
 
     def _truth(self, depth: int) -> UOp:
         rng, kind = self.rng, self.rng.random()
+        if kind < 0.1:
+            dtype = rng.choice(self.among)
+            clause = self.leaf(dtype) < self.constant(dtype)
+            return clause.alu(rng.choice((Ops.AND, Ops.OR)), self._truth(depth - 1))
         if kind < 0.55:
             dtype = rng.choice(self.among)
             op = rng.choice(_COMPARISONS)

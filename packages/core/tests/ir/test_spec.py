@@ -218,7 +218,25 @@ BROKEN_PROGRAMS = [
     (linear(LOOP, ITEM, SAVE, CLOSE, variables=(N, B)), "not in the order of names"),
     (linear(ZERO, written=()), "leaves are not instructions"),
     (linear(SPREAD, UOp(Ops.END, dtypes.void, (SPREAD,)), written=()), "the program names none"),
-    (linear(LOOP, ITEM, SAVE, CLOSE, parallel=SPREAD), "the first RANGE, once and outermost"),
+    (linear(LOOP, ITEM, SAVE, CLOSE, parallel=SPREAD), "stands in the program once"),
+    (
+        linear(
+            LOOP,
+            SPREAD,
+            ITEM,
+            UOp(Ops.END, dtypes.void, (SPREAD,)),
+            CLOSE,
+            written=(),
+            parallel=SPREAD,
+        ),
+        "stands in no other loop",
+    ),
+    (
+        linear(
+            LOOP, ITEM, SAVE, CLOSE, SPREAD, UOp(Ops.END, dtypes.void, (SPREAD,)), parallel=SPREAD
+        ),
+        "stays its own",
+    ),
     (linear(F.reduce(Ops.ADD, LOOP), written=(), variables=(F,)), "no REDUCE at this stage"),
     (linear(ROW, UOp(Ops.END, dtypes.void, (ROW,)), written=()), "no value has dtype index"),
 ]

@@ -283,3 +283,18 @@ def test_vectors_are_rewritten_like_scalars(lanes: int) -> None:
                 if n.src and n.op is not Ops.BROADCAST
             ]
             assert sorted(map(str, kinds)) == sorted(map(str, wide)), op
+
+
+@pytest.mark.parametrize("dtype", dtypes.floats)
+def test_truncation_without_an_instruction(dtype: DType) -> None:
+    target = Target("bare", compute=ALL - HALVES, ops=Target.ops - {Ops.TRUNC})
+    x = variable("x", dtype)
+    graph = lowered(x.trunc(), target)
+    assert all(n.op is not Ops.TRUNC for n in toposort((graph,)))
+    rng = random.Random(19)
+    values = [*special(dtype), 0.5, 0.75, -0.75, 1.5, 2.5, -2.5, 8388607.5, 2.0**52 - 0.5]
+    values += [random_float(dtype, rng) for _ in range(60)]
+    values += [rng.uniform(-100, 100) for _ in range(60)]
+    for v in map(dtype.const, values):
+        want = alu(Ops.TRUNC, dtype, (dtype,), (v,))
+        assert same(dtype, evaluate(graph, {x: v}), want), v

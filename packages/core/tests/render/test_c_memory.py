@@ -172,11 +172,9 @@ def test_hreduce_folds_pairwise_halves(
     function = {Ops.ADD: np.add, Ops.MAX: np.maximum, Ops.MUL: np.multiply}[op]
     left = list(data)
     while len(left) > 1:
-        if len(left) % 2:
-            left[0] = function(left[0], left.pop())
-            continue
         half = len(left) // 2
-        left = [function(a, b) for a, b in zip(left[:half], left[half:])]
+        pairs = zip(left[:half], left[half : 2 * half], strict=True)
+        left = [function(a, b) for a, b in pairs] + left[2 * half :]
     assert got[0] == left[0]
 
 

@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from checking.canaries import WRONG
-from checking.check import Effort, check, effort_from_environment, summary
+from checking.check import Effort, Reached, check, effort_from_environment, summary, unreached
 from checking.fuzz import fuzz, fuzz_devices
 from opgraft.catalog import Device
 from opgraft.errors import DeviceError
@@ -21,12 +21,15 @@ from opgraft.rules.sets import sym, symbolic, symbolic_simple
 
 
 def test_every_rule_has_a_record_without_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    records = list(check(sym.rules, effort_from_environment()))
+    effort, reached = effort_from_environment(), Reached()
+    records = list(check(sym.rules, effort, reached))
     with capsys.disabled():
         print(f"\nchecked: {summary(records)}")
     refused = [record.line() for record in records if record.verdict]
     assert not refused, "\n".join(refused)
     assert [r.rule for r in records] == list(sym.rules)
+    # the algebra that rules share is checked through them: no line of it may stay untried
+    assert not unreached(sym.rules, reached, effort)
 
 
 def test_names_of_rules_are_unique() -> None:

@@ -91,3 +91,12 @@ def test_nothing_is_claimed_under_an_impossible_condition() -> None:
     x = UOp.variable("x", 0, 99)
     never = (x < 3) & (UOp.const(dtypes.index, 4) < x)
     assert simplify_under(never, x // 7, symbolic) is None
+
+
+def test_a_known_value_is_not_written_into_the_sizes_of_ranges() -> None:
+    # found by the checker: the 7 that the sum is under the gate was put back into RANGE(7) too
+    b = UOp.variable("b", 0, 9)
+    r = UOp.range(7, "r")
+    gate = (b // 3 + r * 2 + 1).eq(7) & (UOp.const(dtypes.index, 2) < r)
+    made = simplify(BUFFER.load(b // 3, gate, 0.0))
+    assert [n for n in made.toposort() if n.op is Ops.RANGE] == [r]

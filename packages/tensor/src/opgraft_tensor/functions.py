@@ -41,9 +41,10 @@ from opgraft_tensor.algebra import (
     with_adjoint,
 )
 from opgraft_tensor.errorfunction import error_function
+from opgraft_tensor.exponential import LOG2_E
+from opgraft_tensor.exponential import exponential as _exp
 from opgraft_tensor.graph import elementwise, full, shape
 
-LOG2_E: Final = 1.4426950408889634
 LN_2: Final = 0.6931471805599453
 
 
@@ -74,11 +75,6 @@ def _in_float32(compute: Callable[[UOp], UOp], adjoint: Adjoint | None) -> Calla
 def _exp2(a: UOp) -> UOp:
     """2 to the power of a."""
     return elementwise(Ops.EXP2, a)
-
-
-def _exp(a: UOp) -> UOp:
-    """e to the power of a. The relative error grows with |a|: half an ulp of a * log2(e)."""
-    return elementwise(Ops.EXP2, scale(a, LOG2_E))
 
 
 def _log2(a: UOp) -> UOp:

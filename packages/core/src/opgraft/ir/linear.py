@@ -26,7 +26,7 @@ class LinearProgram:
     several times: each time it is computed anew. RANGE opens a loop, END with the RANGE as its
     only source closes it; IF and ENDIF likewise. LOCAL declares its buffer (a register holds a
     value of the LOCAL's dtype, vectors included) for the rest of its scope. No REDUCE, SCAN,
-    AFTER or `index` dtype is left. The parallel range, if any, is the first RANGE, outermost:
+    AFTER or `index` dtype is left. The parallel range, if any, is in no other:
     the kernel is called with a part of it.
     """
 

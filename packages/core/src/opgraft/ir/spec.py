@@ -280,5 +280,16 @@ class _Order:
         expected = self.program.parallel
         if expected is None and spread:
             _fail("linear", spread[0], "it is a PARALLEL range, but the program names none")
-        if expected is not None and (spread != [expected] or loops[0] is not expected):
-            _fail("linear", expected, "the parallel range is the first RANGE, once and outermost")
+        if expected is None:
+            return
+        if spread != [expected]:
+            _fail("linear", expected, "the parallel range stands in the program once")
+        depth = 0
+        for n in self.program.instructions:
+            if n is expected:
+                break
+            depth += (n.op in (Ops.RANGE, Ops.IF)) - (n.op in (Ops.END, Ops.ENDIF))
+            if n.op is Ops.STORE and n.src[0].op is not Ops.LOCAL:
+                _fail("linear", n, "what every core does before the parallel range stays its own")
+        if depth:
+            _fail("linear", expected, "the parallel range stands in no other loop")

@@ -99,9 +99,9 @@ class Lanes:
         key = (n, index)
         found = self.lanes.get(key)
         if found is None:
-            found = self.lanes[key] = substitute(
-                (n,), {self.loop: UOp.const(dtypes.index, index)}
-            )[0]
+            found = self.lanes[key] = substitute((n,), {self.loop: UOp.const(dtypes.index, index)})[
+                0
+            ]
         return found
 
     def vector(self, n: UOp) -> UOp:

@@ -189,8 +189,10 @@ class _Linearizer:
                 del waiting[statement]
             if now:
                 continue
-            first = self._next_range(ready[0], waiting[ready[0]])
-            group = [s for s in ready if self._next_range(s, waiting[s]) is first]
+            # the parallel loop opens once, when all that stands before it is done
+            opens = {s: self._next_range(s, waiting[s]) for s in ready}
+            first = next((r for r in opens.values() if r is not self.parallel), opens[ready[0]])
+            group = [s for s in ready if opens[s] is first]
             for s in free:
                 # what overwrites memory that others of the loop read does so later in the body:
                 # they meet at the same element (in place is a placement decided by that)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from opgraft.ir.loops import stride_of
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
@@ -83,11 +84,18 @@ class Kernel:
         return any(n.op is Ops.LOCAL for n in self.nodes)
 
     @cached_property
-    def has_prelude(self) -> bool:
-        """Whether a REDUCE or the filling of a LOCAL stands outside of all loops."""
+    def prelude(self) -> float:
+        """The share of the work that stands outside of all loops, so that each core would do it.
+
+        1.0 where memory is written there: that must be done once.
+        """
         fills = [e for n in self.nodes if n.op is Ops.AFTER for e in n.src[1:]]
-        loose = [n for n in (*self.reduces, *fills) if not n.ranges]
-        return bool(loose) and any(e.op is Ops.END for e in self.effects)
+        if any(_is_outermost(e) for e in fills):
+            return 1.0
+        own = sum(
+            _product(n.src[1:]) for n in self.reduces if _is_outermost(n) and n.src[0].op in _WORK
+        )
+        return own / max(1, self.work())
 
     @cached_property
     def _refilled(self) -> frozenset[UOp]:
@@ -117,6 +125,21 @@ class Kernel:
                     times *= extent_hint(loop)
                 total += times
         return total
+
+
+_WORK: Final = GroupOp.ALU | {Ops.LOAD, Ops.REDUCE}
+
+
+def _is_outermost(n: UOp) -> bool:
+    """Whether no loop is left around a node once lanes and copies are expanded."""
+    return all(r.arg[1] in (AxisKind.VECTOR, AxisKind.UNROLL) for r in n.ranges)
+
+
+def _product(loops: tuple[UOp, ...]) -> int:
+    total = 1
+    for loop in loops:
+        total *= extent_hint(loop)
+    return total
 
 
 def buffer_of(n: UOp) -> UOp:

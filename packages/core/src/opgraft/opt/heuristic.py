@@ -10,6 +10,8 @@ Every fact about the device comes from its Target.
 
 from __future__ import annotations
 
+from typing import Final
+
 from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
 from opgraft.ir.uop import UOp
@@ -256,11 +258,14 @@ def _fitting(size: int, most: int) -> int:
 
 # ---- cores
 
+_PRELUDE: Final = 0.1
+"""The greatest share of a kernel's work that each core may repeat."""
+
 
 def parallelize(sink: UOp, target: Target) -> UOp:
     """Spread the outermost output loop over the cores; a short one together with the next."""
     kernel = Kernel(sink)
-    if kernel.has_prelude:
+    if kernel.prelude > _PRELUDE and any(e.op is Ops.END for e in kernel.effects):
         return sink  # every core would have to do it first
     enough = 4 * target.cores
     while True:
@@ -292,4 +297,3 @@ def _parallel_candidates(kernel: Kernel) -> list[UOp]:
     rest = [e for e in ends if not any(r in e.src[1:] for r in mains[:1])]
     covered = all(any(r in tails for r in e.src[1:]) for e in rest)
     return mains[:1] if mains and covered else []
-

@@ -26,6 +26,7 @@ from opgraft.render.intrinsics import (
     float16_to_float32,
     float32_to_float16,
     fused_multiply_add,
+    lanewise,
 )
 from opgraft.render.writer import Writer, stand_in
 
@@ -81,13 +82,17 @@ class CRenderer(GnuVectors):
     # ---- what needs the compilers' own words
 
     def by_function(self, w: Writer, u: UOp) -> str:
-        if u.op is not Ops.MULACC:
-            return super().by_function(w, u)
         kind = self.vector_type(w, u.dtype)
+        element = kind.partition("x")[0]
         lanes = self.part_lanes(u.dtype.bits, u.dtype.count)
         call = self.functions[u.op, u.dtype.scalar]
-        name = f"fma_{kind}"
-        w.helper(name, fused_multiply_add(name, kind, kind.partition("x")[0], lanes, call))
+        if u.op is Ops.MULACC:
+            name = f"fma_{kind}"
+            w.helper(name, fused_multiply_add(name, kind, element, lanes, call))
+        else:
+            operation = u.op.name.lower()
+            name = f"{operation}_{kind}"
+            w.helper(name, lanewise(name, kind, element, lanes, operation, call))
         return f"{name}({','.join(w.ref(s) for s in u.src)})"
 
     def value(self, w: Writer, u: UOp) -> str:

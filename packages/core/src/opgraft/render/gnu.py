@@ -3,8 +3,8 @@
 A lane count that is no power of two lives in the next one; the lanes beyond the end repeat
 values of lanes within, so they can't trap, and never reach memory.
 
-HREDUCE folds pairwise halves: lane i with lane i + n/2, and again, until one is left. (An odd
-number of lanes: the last one joins lane 0 first.) The sign of a zero maximum is free.
+HREDUCE folds pairwise halves: lane i with lane i + n/2, and again, until one is left. (Of an odd
+number the last lane waits for the next round.) The sign of a zero maximum is free.
 """
 
 from __future__ import annotations
@@ -230,13 +230,10 @@ class GnuVectors(GnuMemory):
         scalar, count = value.dtype.scalar, value.dtype.count
         lanes = [UOp(Ops.EXTRACT, scalar, (value,), k) for k in range(count)]
         while len(lanes) > 1:
-            if len(lanes) % 2:
-                last = lanes.pop()
-                lanes[0] = UOp(op, scalar, (lanes[0], last), None, tag)
-                continue
             half = len(lanes) // 2
-            pairs = zip(lanes[:half], lanes[half:], strict=True)
-            lanes = [UOp(op, scalar, pair, None, tag) for pair in pairs]
+            pairs = zip(lanes[:half], lanes[half : 2 * half], strict=True)
+            combined = [UOp(op, scalar, pair, None, tag) for pair in pairs]
+            lanes = combined + lanes[2 * half :]
         return w.graph(lanes[0])
 
     def _halves(self, w: Writer, value: UOp) -> tuple[UOp, UOp]:

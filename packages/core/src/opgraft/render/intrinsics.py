@@ -47,6 +47,31 @@ def fused_multiply_add(name: str, kind: str, element: str, lanes: int, scalar_ca
     return "\n".join([*lines, "#else", loop + "return r;}", "#endif"])
 
 
+# clang's older builtins by bytes of the vector
+_SQUARE_ROOT: Final = {
+    ("f32", 16): "__builtin_ia32_sqrtps(a)",
+    ("f32", 32): "__builtin_ia32_sqrtps256(a)",
+    ("f32", 64): "__builtin_ia32_sqrtps512(a,4)",
+    ("f64", 16): "__builtin_ia32_sqrtpd(a)",
+    ("f64", 32): "__builtin_ia32_sqrtpd256(a)",
+    ("f64", 64): "__builtin_ia32_sqrtpd512(a,4)",
+}
+
+
+def lanewise(name: str, kind: str, element: str, lanes: int, operation: str, call: str) -> str:
+    """`name(a)` for a vector type: gcc makes one instruction of the loop, clang needs a builtin."""
+    signature = f"{INLINE} {kind} {name}({kind} a)"
+    loop = f"{signature}{{{kind} r;for(int l=0;l<{lanes};l++)r[l]={call}(a[l]);return r;}}"
+    modern = f"__builtin_elementwise_{operation}"
+    lines = ["#ifndef __clang__", loop, f"#elif __has_builtin({modern})"]
+    lines.append(f"#define {name}(a) {modern}((a))")
+    older = _SQUARE_ROOT.get((element, lanes * int(element[1:]) // 8))
+    if operation == "sqrt" and older is not None:
+        lines.append(f"#elif __has_builtin({older.partition('(')[0]})")
+        lines.append(f"{signature}{{return ({kind}){older};}}")
+    return "\n".join([*lines, "#else", loop, "#endif"])
+
+
 def float16_to_float32(name: str, lanes: int, otherwise: str) -> str:
     """`name(h)`: a uint16 vector (or scalar) of float16 bits as float32."""
     if lanes == 1:

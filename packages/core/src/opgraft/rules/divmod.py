@@ -128,8 +128,6 @@ def _multiples(a: UOp, b: UOp) -> tuple[Sum, Sum] | None:
     if b.is_const or not (b.vmin > 0 or b.vmax < 0):
         return None
     by, factors = factors_of(b)
-    if not by:
-        return None
     whole = rest = Sum(0, {})
     found = sum_of(a)
     for atom, k in found.terms.items():

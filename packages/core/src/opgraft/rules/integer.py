@@ -102,8 +102,9 @@ _FACTORS: Final = 8
 
 def factors_of(x: UOp) -> tuple[int, list[UOp]]:
     """The constant and the other factors of a product; of a product of too many, itself."""
-    constant, found, stack = 1, [], [x]
-    while stack:
+    constant, stack = 1, [x]
+    found: list[UOp] = []
+    while stack and len(found) + len(stack) <= _FACTORS:
         n = stack.pop()
         value = n.const_value
         if value is not None:
@@ -112,9 +113,7 @@ def factors_of(x: UOp) -> tuple[int, list[UOp]]:
             stack += n.src
         else:
             found.append(n)
-        if len(found) + len(stack) > _FACTORS:
-            return 1, [x]
-    return constant, found
+    return (1, [x]) if stack else (constant, found)
 
 
 def normal_product(x: UOp) -> UOp | None:

@@ -28,8 +28,6 @@ def _atom(x: UOp) -> Sum:
 
 def _plus(a: Sum, b: Sum, by: int = 1) -> Sum:
     """a + by * b, on unbounded integers."""
-    if not by:
-        return a
     terms = dict(a.terms)
     for atom, k in b.terms.items():
         total = terms.get(atom, 0) + k * by
@@ -110,8 +108,6 @@ def _factored(a: Sum, by: int) -> tuple[int, Sum, Sum] | None:
     for g in sorted(tried, reverse=True):
         large = {atom: k // g for atom, k in a.terms.items() if k % g == 0}
         small = {atom: k for atom, k in a.terms.items() if k % g}
-        if not small:
-            continue  # a common factor: taken out before
         rest, turns, inside = _shifted(Sum(a.constant % g, small), g)
         if inside:
             return g, Sum(a.constant // g + turns, large), rest
@@ -128,11 +124,9 @@ def _two_valued(a: Sum) -> tuple[UOp, int] | None:
 
 
 def divide(dtype: DType, a: Sum, by: int) -> Sum | None:
-    """The sum a // by, for by > 0, each value of it a number of `dtype`; None: not expressible."""
+    """The sum a // by, for by > 1, each value of it a number of `dtype`; None: not expressible."""
     made = Sum(0, {})
     for _ in range(_STEPS):
-        if by == 1:
-            return _plus(made, a)
         whole, a, inside = _split(a, by)
         made = _plus(made, whole)
         if inside:
@@ -195,11 +189,9 @@ def _nested(dtype: DType, a: Sum, by: int) -> tuple[Sum, int] | UOp | None:
 
 
 def modulo(dtype: DType, a: Sum, by: int) -> Sum | None:
-    """The sum a % by, for by > 0, each value of it a number of `dtype`; None: not expressible."""
+    """The sum a % by, for by > 1, each value of it a number of `dtype`; None: not expressible."""
     made, factor = Sum(0, {}), 1  # the result is made + factor * (a % by)
     for _ in range(_STEPS):
-        if by == 1:
-            return made
         _, a, inside = _split(_unwrapped(a, by), by)
         if inside:
             return _plus(made, a, factor)

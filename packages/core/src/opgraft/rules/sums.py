@@ -138,9 +138,8 @@ def _read(x: UOp) -> Sum | None:
     a, b = x.src
     if x.op is Ops.ADD:
         left, right = sum_of(a), sum_of(b)
-        if len(left.terms) + len(right.terms) > CAP:
-            return None
-        return add(x.dtype, left, right)
+        many = len(left.terms) + len(right.terms) > CAP
+        return None if many else add(x.dtype, left, right)
     if a.is_const:
         a, b = b, a
     by = b.const_value

@@ -150,7 +150,7 @@ def _views(
             changes[node] = stand_in
         solved = _solved(node, stand_in, here)
         if solved is not None:
-            views.append((dict([solved]), {stand_in: node}))
+            views.append((dict([solved]), {} if low == high else {stand_in: node}))
     if changes:
         views.append((changes, back))
     return views

@@ -16,6 +16,7 @@ from opgraft.lower.decompose.exact import exact
 from opgraft.lower.decompose.float_mod import float_mod
 from opgraft.lower.decompose.narrow_float import narrow_floats
 from opgraft.lower.decompose.threefry import threefry
+from opgraft.lower.decompose.truncation import truncation
 from opgraft.lower.decompose.wide_int import split_wide_integers
 from opgraft.target import Target
 
@@ -28,5 +29,7 @@ def decompositions(target: Target) -> PatternMatcher:
     rules = elementary(target)
     if Ops.THREEFRY not in target.ops:
         rules = rules + threefry
+    if Ops.TRUNC not in target.ops:
+        rules = rules + truncation
     rules = rules + floor_division + float_mod
     return rules + narrow_floats(target) + exact

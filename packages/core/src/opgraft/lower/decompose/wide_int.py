@@ -218,15 +218,10 @@ class _Splitter:
         lanes = [(vector[0].extract(k), vector[1].extract(k)) for k in range(count)]
         signed = n.dtype.scalar is dtypes.int64
         while len(lanes) > 1:
-            if len(lanes) % 2:
-                last = lanes.pop()
-                lanes[0] = words.binary(n.arg, lanes[0], last, signed)
-                continue
             half = len(lanes) // 2
-            lanes = [
-                words.binary(n.arg, a, b, signed)
-                for a, b in zip(lanes[:half], lanes[half:], strict=True)
-            ]
+            pairs = zip(lanes[:half], lanes[half : 2 * half], strict=True)
+            combined = [words.binary(n.arg, a, b, signed) for a, b in pairs]
+            lanes = combined + lanes[2 * half :]
         return lanes[0]
 
     def _to_wide(self, n: UOp) -> Pair:
