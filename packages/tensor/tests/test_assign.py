@@ -207,3 +207,19 @@ def test_a_leaf_stays_a_leaf_when_assigned() -> None:
         p.realize()
     assert p.is_leaf
     assert p.tolist() == [0.125, 0.25]
+
+
+def test_no_method_gives_the_tensor_itself(device) -> None:
+    """A roll by nothing was its own operand, and an assignment to it changed both."""
+    x = tensor([[1.0, 2.0, 3.0]], device)
+    same_values = [
+        x.roll(0, 1), x.roll(3, 1), x.roll(-2, 0), x.clip(), x.cast("float32"), x.reshape(1, 3),
+        x.flip(0), x[:], x.expand(1, 3), x.pad(0), x.clone(), +x, x.permute(0, 1), x.detach(),
+        x.contiguous(), x.squeeze(()), x.repeat(1), x.to(device), x.round(), x.cat(axis=1), x[...],
+    ]  # fmt: skip
+    for made in same_values:
+        made[:] = 0
+    assert x.tolist() == [[1, 2, 3]]
+    for made in same_values:
+        assert made.shape == (1, 3)
+        assert made.tolist() == [[0, 0, 0]]

@@ -77,7 +77,7 @@ _AT_IMPORT: Final = ("_not", "_negative", "_chained", "<lambda>", "Sum")
 _ROUNDS: Final = 4
 # How often a rule with lines that were not reached is drawn again; and those with helpers.
 _TURNS: Final = 4
-_MORE: Final = 12
+_MORE: Final = 3
 
 
 def effort_from_environment() -> Effort:
@@ -292,9 +292,17 @@ def unreached(rules: Sequence[Rule], reached: Reached, effort: Effort) -> list[s
             if not reached.missing_in(file):
                 break
             for name in reached.files[file]:
+                if not reached.missing_in(file):
+                    break
                 rule = by_name[name]
                 record = Record(rule)
-                wider = replace(effort, proofs=0, assignments=effort.assignments // 8)
+                wider = replace(
+                    effort,
+                    instances=effort.instances * 4,
+                    attempts=effort.attempts * 4,
+                    assignments=effort.assignments // 8,
+                    proofs=0,
+                )
                 for group in GROUPS[:4]:
                     rng = random.Random(f"{effort.seed} more {name} {group.name} {turn}")
                     _check_group(record, PatternMatcher([rule]), group, wider, rng, reached)

@@ -218,11 +218,20 @@ class Pool:
             return first
         return self.expression(source, depth - 1).cast(dtype)
 
+    def _clause(self) -> UOp:
+        """A leaf below or above a constant: what conditions on indices are made of."""
+        dtype = self.rng.choice(self.among)
+        leaf, limit = self.leaf(dtype), self.constant(dtype)
+        if dtype.is_int and self.rng.random() < 0.2:
+            leaf = leaf // self.constant(dtype)
+        return leaf < limit if self.rng.random() < 0.5 else limit < leaf
+
     def _truth(self, depth: int) -> UOp:
         rng, kind = self.rng, self.rng.random()
-        if kind < 0.1:
-            dtype = rng.choice(self.among)
-            clause = self.leaf(dtype) < self.constant(dtype)
+        if kind < 0.2:
+            clause = self._clause()
+            if kind < 0.1:
+                return clause
             return clause.alu(rng.choice((Ops.AND, Ops.OR)), self._truth(depth - 1))
         if kind < 0.55:
             dtype = rng.choice(self.among)

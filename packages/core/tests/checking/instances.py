@@ -106,7 +106,10 @@ class Filler:
             if made.is_const and chosen.is_int and self.rng.random() < 0.7:
                 made = made.const_like(made.const_value + self.rng.choice((1, -1)))
             return made
-        made = self.pool.expression(chosen, self.rng.choice((0, 0, 1, 1, 2, self.depth)))
+        if self.rng.random() < 0.08:
+            made = self.pool.constant(chosen)
+        else:
+            made = self.pool.expression(chosen, self.rng.choice((0, 0, 1, 1, 2, self.depth)))
         if pattern.predicate is not None and not pattern.predicate(made):
             raise NoInstance
         return made

@@ -13,7 +13,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from checking.canaries import WRONG
-from checking.check import Effort, Reached, check, effort_from_environment, summary, unreached
+from checking.check import (
+    LONG,
+    Effort,
+    Reached,
+    check,
+    effort_from_environment,
+    summary,
+    unreached,
+)
 from checking.fuzz import fuzz, fuzz_devices
 from opgraft.catalog import Device
 from opgraft.errors import DeviceError
@@ -28,8 +36,9 @@ def test_every_rule_has_a_record_without_a_fault(capsys: pytest.CaptureFixture[s
     refused = [record.line() for record in records if record.verdict]
     assert not refused, "\n".join(refused)
     assert [r.rule for r in records] == list(sym.rules)
-    # the algebra that rules share is checked through them: no line of it may stay untried
-    assert not unreached(sym.rules, reached, effort)
+    if effort is LONG:
+        # the algebra that rules share is checked through them: no line of it may stay untried
+        assert not unreached(sym.rules, reached, effort)
 
 
 def test_names_of_rules_are_unique() -> None:

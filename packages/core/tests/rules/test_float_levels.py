@@ -118,7 +118,7 @@ def test_no_rule_of_a_level_is_in_the_strict_sets() -> None:
 
 def test_every_rule_of_a_level_says_what_it_gives_up() -> None:
     for module in (reassoc, unsafe):
-        text = Path(module.__file__).read_text(encoding="utf-8")
+        text = Path(str(module.__file__)).read_text(encoding="utf-8")
         assert "Gives up" in text
-    rules = Path(unsafe.__file__).read_text(encoding="utf-8").split("RULES: Final")[1]
+    rules = Path(str(unsafe.__file__)).read_text(encoding="utf-8").split("RULES: Final")[1]
     assert rules.count("Gives up") >= len(unsafe.RULES.rules) - 1

@@ -11,18 +11,18 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from opgraft.dtype import DType, dtypes, promote
 from opgraft.ir.uop import UOp
 from opgraft_tensor import graph
-from opgraft_tensor.exchange import dtype_of_array, from_nested, is_number, make_storage
+from opgraft_tensor.exchange import is_number, storage_of
 from opgraft_tensor.graph import Shape, shape
 from opgraft_tensor.realize import device_of
 from opgraft_tensor.storage import buffer_node, hold
 
 if TYPE_CHECKING:
     from typing import Self
+
+    import numpy as np
 
 Operand: TypeAlias = "Base | bool | int | float | np.generic | np.ndarray | Sequence[Any]"
 Axis: TypeAlias = int | Sequence[int] | None
@@ -103,12 +103,7 @@ class Base:
                     f"move one with .to({self._device!r})"
                 )
             return other._uop
-        values = other if isinstance(other, (np.ndarray, np.generic)) else from_nested(other)
-        values = np.asarray(values)
-        dtype = dtype_of_array(values)
-        if not isinstance(other, (np.ndarray, np.generic)) and dtype.is_float:
-            dtype = dtypes.default_float
-        return buffer_node(make_storage(values, dtype, self._device))
+        return buffer_node(storage_of(other, None, self._device))
 
     def _pair(self, other: Operand) -> tuple[UOp, UOp]:
         """Both operands in their common dtype; a Python number takes the tensor's where it can."""

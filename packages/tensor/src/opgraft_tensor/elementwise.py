@@ -371,7 +371,7 @@ class Elementwise(Base):
 
     def clip(self, low: Operand | None = None, high: Operand | None = None) -> Self:
         """Values below `low` become `low`, above `high` become `high`; nan stays."""
-        result = self if low is None else self.maximum(low)
+        result = self._new(self._uop) if low is None else self.maximum(low)
         return result if high is None else result.minimum(high)
 
     clamp = clip

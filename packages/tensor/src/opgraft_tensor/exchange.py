@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from opgraft.dtype import DType, dtypes
 from opgraft_tensor.devices import open_device
+from opgraft_tensor.late import is_array, is_numpy, np
+from opgraft_tensor.lists import is_listed, packed, unpacked
 from opgraft_tensor.storage import Storage
 
 Shape = tuple[int, ...]
 
-_FROM_NUMPY: Final = {np.dtype(d.name): d for d in dtypes.all if d is not dtypes.bfloat16}
+_BY_NAME: Final = {d.name: d for d in dtypes.all}
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
@@ -26,9 +26,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 def dtype_of_array(array: np.ndarray) -> DType:
     """The dtype of a NumPy array's elements, whatever their byte order."""
-    if array.dtype.name == "bfloat16":
-        return dtypes.bfloat16
-    found = _FROM_NUMPY.get(array.dtype.newbyteorder("="))
+    found = _BY_NAME.get(array.dtype.name)
     if found is None:
         names = ", ".join(d.name for d in dtypes.all)
         raise TypeError(f"no tensor holds NumPy's {array.dtype}; convert it to one of {names}")
@@ -53,10 +51,9 @@ def from_nested(data: Any) -> np.ndarray:
     Raises `ValueError` where rows differ in length, `TypeError` for what is no number.
     """
     size, flat = _flatten(data)
-    kinds = {type(x) for x in flat}
-    odd = next((k for k in kinds if not issubclass(k, (bool, int, float, np.generic))), None)
+    odd = next((x for x in flat if not (isinstance(x, (int, float)) or is_numpy(x))), None)
     if odd is not None:
-        raise TypeError(f"a tensor is made of numbers, not of {odd.__name__}")
+        raise TypeError(f"a tensor is made of numbers, not of {type(odd).__name__}")
     if not flat:
         return np.zeros(size, np.float64)
     values = np.array(flat)
@@ -71,16 +68,20 @@ def _flatten(data: Any) -> tuple[Shape, list[Any]]:
     """The shape of nested sequences and the numbers in them, one level at a time."""
     size: list[int] = []
     level: list[Any] = [data]
-    while level and isinstance(level[0], (list, tuple, range, np.ndarray)):
-        lengths = {len(x) if isinstance(x, (list, tuple, range, np.ndarray)) else -1 for x in level}
+    while level and _is_row(level[0]):
+        lengths = {len(x) if _is_row(x) else -1 for x in level}
         if len(lengths) != 1:
             found = sorted("a number" if n < 0 else f"{n} entries" for n in lengths)
             raise ValueError(f"ragged data: at depth {len(size)} there are {' and '.join(found)}")
         size.append(len(level[0]))
         level = [x for row in level for x in row]
-    if any(isinstance(x, (list, tuple, range, np.ndarray)) for x in level):
+    if any(map(_is_row, level)):
         raise ValueError(f"ragged data: a number and a sequence both stand at depth {len(size)}")
     return tuple(size), level
+
+
+def _is_row(data: object) -> bool:
+    return isinstance(data, (list, tuple, range)) or is_array(data)
 
 
 def host_values(values: np.ndarray, dtype: DType) -> np.ndarray:
@@ -132,6 +133,30 @@ def make_storage(values: np.ndarray, dtype: DType, device: str) -> Storage:
     return Storage(np.shape(values), dtype, device, host_values(values, dtype))
 
 
+def storage_of(data: Any, dtype: DType | None, device: str) -> Storage:
+    """A storage that starts with a copy of lists, an array, or what exports one.
+
+    Without a dtype it is the array's; of lists that of the kind of their numbers.
+    """
+    if isinstance(data, (list, tuple, range)) or is_number(data):
+        size, flat = _flatten(data)
+        found = packed(flat, dtype)
+        if found is not None:
+            return Storage(size, found[1], device, found[0])
+        values = from_nested(data)
+        own = dtype_of_array(values)
+        return make_storage(
+            values, dtype or (dtypes.default_float if own.is_float else own), device
+        )
+    if is_numpy(data) or (hasattr(data, "__array__") and not hasattr(data, "__dlpack__")):
+        values = np.asarray(data)
+    elif hasattr(data, "__dlpack__"):
+        values = np.from_dlpack(data)
+    else:
+        raise TypeError(f"a tensor is made of numbers, lists or arrays, not of {type(data)}")
+    return make_storage(values, dtype or dtype_of_array(values), device)
+
+
 def fill_buffer(storage: Storage) -> Any:
     """The runtime buffer of a storage, made on first use, with its first content."""
     if storage.buffer is None:
@@ -147,7 +172,9 @@ def storage_bits(storage: Storage) -> np.ndarray:
     """A copy of the content, as it lies in memory."""
     host = storage.host
     if host is not None:
-        return host.copy()
+        stored = numpy_dtype(storage.dtype)
+        values = np.frombuffer(host, stored) if isinstance(host, memoryview) else host
+        return values.reshape(storage.shape).copy()
     result = np.empty(storage.shape, numpy_dtype(storage.dtype))
     if storage.nbytes:
         fill_buffer(storage).copy_out(result)
@@ -160,6 +187,15 @@ def storage_values(storage: Storage) -> np.ndarray:
     if storage.dtype is not dtypes.bfloat16:
         return bits
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def storage_list(storage: Storage) -> Any:
+    """The content as nested lists of Python numbers; of shape (), a number."""
+    if not is_listed(storage.dtype, storage.shape):
+        return storage_values(storage).tolist()
+    host = storage.host
+    memory = fill_buffer(storage).bytes() if host is None else host
+    return unpacked(memoryview(memory), storage.dtype, storage.shape)
 
 
 def sequence_shape(sizes: Sequence[Any]) -> Shape:

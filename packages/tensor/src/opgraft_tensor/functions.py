@@ -41,11 +41,11 @@ from opgraft_tensor.algebra import (
     with_adjoint,
 )
 from opgraft_tensor.errorfunction import error_function
-from opgraft_tensor.exponential import LOG2_E
+from opgraft_tensor.exponential import LN_2, LOG2_E
 from opgraft_tensor.exponential import exponential as _exp
 from opgraft_tensor.graph import elementwise, full, shape
+from opgraft_tensor.powers import float_power
 
-LN_2: Final = 0.6931471805599453
 
 
 def guarded(upstream: UOp, product: UOp) -> UOp:
@@ -297,7 +297,10 @@ def _relu_adjoint(node: UOp, upstream: UOp) -> tuple[UOp]:
 
 
 def power(a: UOp, b: UOp) -> UOp:
-    """a ** b elementwise, of floats as C's pow, of integers wrapping (a negative exponent: 0)."""
+    """a ** b elementwise, of floats as C's pow, of integers wrapping (a negative exponent: 0).
+
+    Floats by a whole constant up to 16 are products, by 1/2 a root; others are in powers.py.
+    """
     if not a.dtype.is_float:
         return _integer_power(a, b)
     constant = graph.constant_of(b)
@@ -313,9 +316,9 @@ def power(a: UOp, b: UOp) -> UOp:
             result = graph.broadcast_to(result, graph.broadcast_shapes(shape(a), shape(b)))
             return with_adjoint(result, (a, b), _power_adjoint) if exponent != 1 else result
     if a.dtype.bits < 32:
-        wide = _float_power(graph.cast(a, dtypes.float32), graph.cast(b, dtypes.float32))
+        wide = float_power(graph.cast(a, dtypes.float32), graph.cast(b, dtypes.float32))
         return with_adjoint(graph.cast(wide, a.dtype), (a, b), _power_adjoint)
-    return with_adjoint(_float_power(a, b), (a, b), _power_adjoint)
+    return with_adjoint(float_power(a, b), (a, b), _power_adjoint)
 
 
 def _repeated(a: UOp, exponent: int) -> UOp:
@@ -328,24 +331,6 @@ def _repeated(a: UOp, exponent: int) -> UOp:
         if exponent:
             square = mul(square, square)
     return full(shape(a), a.dtype, 1) if result is None else result
-
-
-def _float_power(a: UOp, b: UOp) -> UOp:
-    size = absolute(a)
-    one, zero = like(a, 1), like(a, 0)
-    result = elementwise(Ops.EXP2, mul(b, elementwise(Ops.LOG2, size)))
-    whole = equal(truncate(b), b)
-    half = scale(b, 0.5)
-    odd = both(whole, unequal(truncate(half), half))
-    negative = less(bits_of(a), full((), bits_of(a).dtype, 0))
-    result = choose(both(negative, odd), neg(result), result)
-    below = both(less(a, zero), unequal(size, like(a, math.inf)))
-    fraction = both(below, unequal(truncate(b), b))
-    result = choose(fraction, math.nan, result)
-    # 1 ** anything, anything ** 0, and (-1) ** (+-inf)
-    endless = both(equal(a, like(a, -1)), equal(absolute(b), like(b, math.inf)))
-    result = choose(endless, one, result)
-    return choose(equal(b, zero), one, choose(equal(a, one), one, result))
 
 
 def _power_adjoint(node: UOp, upstream: UOp) -> tuple[UOp | None, ...]:

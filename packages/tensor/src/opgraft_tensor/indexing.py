@@ -12,14 +12,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from opgraft.dtype import dtypes
 from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, graph
 from opgraft_tensor.base import Base, Operand, check_number
 from opgraft_tensor.exchange import is_number, make_storage
 from opgraft_tensor.graph import Region, Shape, shape
+from opgraft_tensor.late import is_array, is_numpy, np
 from opgraft_tensor.storage import buffer_node
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ class Indexing(Base):
         result: list[Any] = []
         axis = 0
         for entry in entries:
-            if isinstance(entry, np.ndarray) and entry.dtype == np.bool_:
+            if is_array(entry) and entry.dtype == np.bool_:
                 result.extend(self._mask(entry, axis))
             else:
                 result.append(entry)
@@ -155,13 +154,15 @@ class Indexing(Base):
                     "use mask.where(x, other), or mask.numpy() for a mask that is final"
                 )
             return entry
-        if isinstance(entry, (bool, np.bool_)):
+        if isinstance(entry, bool) or (is_numpy(entry) and isinstance(entry, np.bool_)):
             raise IndexError("a bool is no index; use None to add an axis")
-        if isinstance(entry, (list, range, np.ndarray)) or (
-            isinstance(entry, tuple) and isinstance(key, tuple)
+        if (
+            isinstance(entry, (list, range))
+            or is_array(entry)
+            or (isinstance(entry, tuple) and isinstance(key, tuple))
         ):
             values = np.asarray(entry)
-            empty = values.size == 0 and not isinstance(entry, np.ndarray)
+            empty = values.size == 0 and not is_array(entry)
             return values.astype(np.int64) if empty else values
         if entry is not None and entry is not Ellipsis and not isinstance(entry, slice):
             _check_integer(entry)
@@ -371,14 +372,14 @@ class _AlongAdjoint:
 
 
 def _is_array(entry: Any) -> bool:
-    return isinstance(entry, (Base, np.ndarray))
+    return isinstance(entry, Base) or is_array(entry)
 
 
 def _axes_of(entry: Any) -> int:
     """How many axes a part of a key takes up."""
     if entry is None or entry is Ellipsis:
         return 0
-    return entry.ndim if isinstance(entry, np.ndarray) and entry.dtype == np.bool_ else 1
+    return entry.ndim if is_array(entry) and entry.dtype == np.bool_ else 1
 
 
 def _check_integer(entry: Any) -> None:

@@ -253,7 +253,7 @@ class Movement(Base):
         counts = [shifts] * len(axes) if isinstance(shifts, int) else list(shifts)
         if len(axes) != len(counts):
             raise ValueError(f"roll by {shifts} along {axis}: as many shifts as axes")
-        result = self
+        result = self._new(self._uop)
         for count, one in zip(counts, axes):
             extent = self.shape[self._axis(one)]
             cut = -count % extent if extent else 0

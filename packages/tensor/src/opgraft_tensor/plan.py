@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from opgraft import journal
 from opgraft.ir.uop import UOp
 from opgraft.runtime.kernels import compile_kernels
@@ -27,6 +25,7 @@ from opgraft_tensor.draft import Draft, draft
 from opgraft_tensor.exchange import fill_buffer, host_values
 from opgraft_tensor.explain import explain, headline
 from opgraft_tensor.facts import Prices
+from opgraft_tensor.late import np
 from opgraft_tensor.liveness import Liveness
 from opgraft_tensor.normalise import Canonical, canonical
 from opgraft_tensor.steps import Duplicate, Fill, Launch, Plan

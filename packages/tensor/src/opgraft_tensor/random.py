@@ -11,8 +11,6 @@ import math
 import threading
 from typing import Final
 
-import numpy as np
-
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.evaluate import alu
 from opgraft.ir.ops import Ops
@@ -20,6 +18,7 @@ from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, functions, graph
 from opgraft_tensor.exchange import make_storage
 from opgraft_tensor.graph import Shape, elementwise, full
+from opgraft_tensor.late import np
 from opgraft_tensor.storage import buffer_node
 
 

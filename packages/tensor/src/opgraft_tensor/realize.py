@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp, node, toposort
 from opgraft_tensor import plan
 from opgraft_tensor.exchange import fill_buffer, host_values
 from opgraft_tensor.graph import constant_of, shape
+from opgraft_tensor.late import np
 from opgraft_tensor.storage import Storage, buffer_node, keep, kept
 
 
@@ -103,7 +102,7 @@ def _copied(uop: UOp) -> UOp:
     source = realize([uop.src[0]], device_of(uop.src[0]) or uop.arg)[0].arg
     copied = Storage(source.shape, source.dtype, uop.arg)
     if source.host is not None:
-        copied.host = source.host.copy()
+        copied.host = source.host
     elif copied.nbytes:
         fill_buffer(copied).copy_from(fill_buffer(source))
     return keep(uop, copied)

@@ -12,15 +12,12 @@ import itertools
 import math
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from opgraft.dtype import DType
 from opgraft.errors import DeviceError
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _serial: Final = itertools.count()
 
@@ -29,8 +26,9 @@ class Storage:
     """Memory for one array, in row-major order; equal only to itself.
 
     Attributes: `shape`; `dtype` (of an element; bool is a byte of 0 or 1); `device` (its name);
-    `buffer` (the runtime's buffer, None until one is needed); `host` (the first content, a NumPy
-    array in C order, until it is copied to the buffer; bfloat16 as its uint16 bits); `pinned`
+    `buffer` (the runtime's buffer, None until one is needed); `host` (the first content, never
+    changed, until it is copied to the buffer: a NumPy array in C order, bfloat16 as its uint16
+    bits, or a flat memoryview of the bytes); `pinned`
     (others look at this memory: never write it in place); `lost` (the memory went to a newer
     version); `serial` (order of making, the same in every run of a program).
     """
@@ -47,9 +45,7 @@ class Storage:
         "shape",
     )
 
-    def __init__(
-        self, shape: tuple[int, ...], dtype: DType, device: str, host: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: DType, device: str, host: Any = None) -> None:
         self.shape = shape
         self.dtype = dtype
         self.device = device

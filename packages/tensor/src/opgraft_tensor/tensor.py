@@ -6,8 +6,6 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from opgraft.dtype import DType, dtypes, to_dtype
 from opgraft.ir.ops import Ops
 from opgraft_tensor import autograd, graph
@@ -18,14 +16,14 @@ from opgraft_tensor.creation import Creation
 from opgraft_tensor.devices import device_name
 from opgraft_tensor.elementwise import Elementwise
 from opgraft_tensor.exchange import (
-    dtype_of_array,
     dtype_of_number,
-    from_nested,
     is_number,
-    make_storage,
+    storage_list,
+    storage_of,
     storage_values,
 )
 from opgraft_tensor.indexing import Indexing
+from opgraft_tensor.late import np
 from opgraft_tensor.linalg import Products
 from opgraft_tensor.movement import Movement
 from opgraft_tensor.realize import memory_of, realize
@@ -83,7 +81,7 @@ class Tensor(
         elif is_number(data):
             node = graph.full((), wanted or dtype_of_number(data), data)
         else:
-            node = buffer_node(_stored(data, wanted, place))
+            node = buffer_node(storage_of(data, wanted, place))
         self._uop = node
         self._device = place
         self._begin()
@@ -115,11 +113,14 @@ class Tensor(
         """The value of a tensor of one element, as a Python number."""
         if self.size != 1:
             raise ValueError(f"item of a tensor of shape {self.shape}: it has {self.size} elements")
-        return self.numpy().item()  # type: ignore[no-any-return]
+        found: Any = storage_list(self.memory())
+        while isinstance(found, list):
+            found = found[0]
+        return found  # type: ignore[no-any-return]
 
     def tolist(self) -> Any:
         """The values as nested lists of Python numbers; of shape (), a number."""
-        return self.numpy().tolist()
+        return storage_list(self.memory())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -307,25 +308,6 @@ class Tensor(
 
 def _moved(tensor: Base, place: str) -> UOp:
     return tensor.uop if tensor.device == place else graph.copy(tensor.uop, place)
-
-
-def _stored(data: Any, wanted: DType | None, place: str) -> Any:
-    if isinstance(data, (np.ndarray, np.generic)):
-        values = np.asarray(data)
-        found = dtype_of_array(values)
-    elif isinstance(data, (list, tuple, range)):
-        values = from_nested(data)
-        found = dtype_of_array(values)
-        found = dtypes.default_float if found.is_float else found
-    elif hasattr(data, "__dlpack__"):
-        values = np.from_dlpack(data)
-        found = dtype_of_array(values)
-    elif hasattr(data, "__array__"):
-        values = np.asarray(data)
-        found = dtype_of_array(values)
-    else:
-        raise TypeError(f"a tensor is made of numbers, lists or arrays, not of {type(data)}")
-    return make_storage(values, wanted or found, place)
 
 
 def realize_all(tensors: Sequence[Tensor]) -> None:

@@ -90,9 +90,7 @@ def _combined(op: Ops, a: UOp, b: UOp) -> UOp | bool | None:
     upper, lower = (one[2], other[2]) if one[1] else (other[2], one[2])
     if both and upper < lower:
         return False
-    if not both and upper >= lower - 1:
-        return True
-    return None
+    return True if not both and upper >= lower - 1 else None
 
 
 def _negates(a: UOp, b: UOp) -> bool:

@@ -131,9 +131,8 @@ def _written_less(dtype: DType, terms: Terms, bound: int) -> UOp | None:
     left, right = Sum(0, plus), Sum(bound, minus)
     if not plus:
         left, right = Sum(-bound, {}), Sum(0, minus)
-    if not dtype.is_index and not (fits(dtype, interval(left)) and fits(dtype, interval(right))):
-        return None
-    return build(dtype, left) < build(dtype, right)
+    fit = dtype.is_index or (fits(dtype, interval(left)) and fits(dtype, interval(right)))
+    return build(dtype, left) < build(dtype, right) if fit else None
 
 
 def equal(x: UOp, a: UOp, b: UOp) -> UOp | None:

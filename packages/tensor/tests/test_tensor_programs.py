@@ -1,0 +1,48 @@
+"""Random programs of Tensor's methods equal NumPy on the devices; what fails can be cut down."""
+
+from __future__ import annotations
+
+import pytest
+
+import tensor_programs
+from tensor_programs import Program, Statement
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_random_programs_on_the_interpreter(block: int) -> None:
+    for seed in range(block * 10, block * 10 + 10):
+        made = tensor_programs.program(seed)
+        assert tensor_programs.failure(made, "INTERP") is None, made.source("INTERP")
+
+
+@pytest.mark.parametrize("seed", range(200, 210))
+def test_random_programs_on_the_default_device(seed: int) -> None:
+    made = tensor_programs.program(seed)
+    assert tensor_programs.failure(made, "CPU") is None, made.source("CPU")
+
+
+def test_a_program_is_the_same_for_its_seed() -> None:
+    first, again = tensor_programs.program(7), tensor_programs.program(7)
+    assert first.source("CPU") == again.source("CPU")
+
+
+def test_a_failing_program_is_cut_down_to_what_fails() -> None:
+    def both(name: str, text: str) -> Statement:
+        return Statement(name, f"{name} = {text}", f"{name} = {text}")
+
+    made = Program(
+        0,
+        [
+            Statement("a", "a = Tensor([1, 2], device=DEVICE)", "a = np.array([1, 2])"),
+            both("b", "a + a"),
+            both("c", "a * 3"),
+            Statement("d", "d = c + 1", "d = c + 2"),  # wrong on purpose
+            both("e", "b * 2"),
+        ],
+        ["d", "e"],
+    )
+    small = tensor_programs.shrunk(made, "INTERP")
+    assert [s.name for s in small.statements] == ["a", "c", "d"]
+    assert small.outputs == ["d"]
+    assert tensor_programs.failure(small, "INTERP") == "d differs"
+    compile(small.source("INTERP"), "snippet", "exec")
