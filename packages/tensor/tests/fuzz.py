@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import random_programs
+import statements
 import tensor_programs
 from opgraft.ir.ops import Ops
 from opgraft_tensor.exchange import storage_values
@@ -43,10 +44,10 @@ def differences(seed: int, device: str) -> list[str]:
 def tensor_differences(seed: int, device: str) -> list[str]:
     """What the tensor program of this seed gives wrong, with a shrunk program to try."""
     made = tensor_programs.program(seed)
-    if tensor_programs.failure(made, device) is None:
+    if statements.failure(made, device) is None:
         return []
-    small = tensor_programs.shrunk(made, device)
-    why = tensor_programs.failure(small, device)
+    small = statements.shrunk(made, device)
+    why = statements.failure(small, device)
     return [f"program of seed {seed} on {device}: {why}\n{small.source(device)}\n"]
 
 

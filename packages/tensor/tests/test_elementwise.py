@@ -74,6 +74,21 @@ def test_shifts_by_too_much_give_zero_or_the_sign(dtype) -> None:
         same(Tensor(a) << count, left.astype(dtype))
 
 
+def test_floor_division_of_narrow_floats_does_not_round_on_the_way() -> None:
+    """-60000 // 7 is -8572, which float16 rounds to -8576; by way of -60004 it were -8568."""
+    x = np.array([60000, -60000, 3, 2049], np.float16)
+    same(Tensor(x) // 7, x // np.float16(7))
+    wide = Tensor([-60000.0, 1000.0]).cast("bfloat16") // 7
+    assert value(wide).tolist() == [-8576, 142]
+
+
+def test_bool_has_no_whole_quotient() -> None:
+    x = Tensor([True, False])
+    for act in (lambda: x // x, lambda: x % x, lambda: True // x, lambda: x % True):
+        with pytest.raises(TypeError, match="bool"):
+            act()
+
+
 def test_division_of_integers_is_in_floats() -> None:
     same(Tensor([7, -1]) / Tensor([2, 4]), np.array([3.5, -0.25], np.float32))
     same(1 / Tensor([2.0, 4.0]), np.array([0.5, 0.25], np.float32))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -52,7 +50,7 @@ def test_programs_equal_numpy(program: object, prices: dict[str, float]) -> None
     if program is programs.block_train and prices:
         pytest.skip("slow; its settings are tried by the smaller programs")
     outputs = [o.uop for o in program(programs.SmallNodes)]  # type: ignore[operator]
-    check(outputs, replace(CPU, **prices), tolerance=1e-4)  # type: ignore[arg-type]
+    check(outputs, CPU._replace(**prices), tolerance=1e-4)  # type: ignore[arg-type]
 
 
 # ---- the buffer limit (E01)
@@ -61,7 +59,7 @@ def test_programs_equal_numpy(program: object, prices: dict[str, float]) -> None
 @pytest.mark.parametrize("limit", [31, 8, 4])
 def test_a_sum_of_forty_arrays_is_cut(limit: int) -> None:
     arrays = [array(np.full(5, float(k))) for k in range(40)]
-    made = check([add(*arrays)], replace(CPU, max_buffers=limit))
+    made = check([add(*arrays)], CPU._replace(max_buffers=limit))
     assert all(len(k.memory) <= limit for k in made.kernels)
     assert len(made.kernels) == -(-39 // (limit - 2))
 
@@ -70,14 +68,14 @@ def test_a_sum_of_forty_arrays_is_cut(limit: int) -> None:
 def test_a_concatenation_of_forty_arrays_is_cut(limit: int) -> None:
     arrays = [array(np.full(5, float(k))) for k in range(40)]
     padded = [graph.pad(x, ((5 * k, 195 - 5 * k),)) for k, x in enumerate(arrays)]
-    made = check([add(*padded)], replace(CPU, max_buffers=limit))
+    made = check([add(*padded)], CPU._replace(max_buffers=limit))
     assert all(len(k.memory) <= limit for k in made.kernels)
 
 
 def test_views_of_one_buffer_count_once() -> None:
     x = rand(400)
     parts = [graph.slice_(x, ((10 * k, 10, 1),)) for k in range(40)]
-    made = check([add(*parts)], replace(CPU, max_buffers=4))
+    made = check([add(*parts)], CPU._replace(max_buffers=4))
     assert len(made.kernels) == 1
 
 
@@ -87,13 +85,13 @@ def test_many_results_of_one_kernel_are_taken_apart() -> None:
         graph.elementwise(Ops.MUL, x, graph.full((), x.dtype, float(k))) for k in range(3, 20)
     ]
     outputs = [add(o, rand(64, 64)) for o in outputs]
-    made = check(outputs, replace(CPU, max_buffers=8))
+    made = check(outputs, CPU._replace(max_buffers=8))
     assert all(len(k.memory) <= 8 for k in made.kernels)
 
 
 def test_an_operation_over_the_limit_is_an_error() -> None:
     with pytest.raises(LoweringError, match="the device takes"):
-        plan_of([add(rand(4), rand(4))], replace(CPU, max_buffers=2))
+        plan_of([add(rand(4), rand(4))], CPU._replace(max_buffers=2))
 
 
 # ---- constants and empty arrays
@@ -233,7 +231,7 @@ def test_blocks_depend_on_the_shape_alone() -> None:
     x = rand(1 << 16)
     for cores in (1, 2, 64):
         graph_ = canonical([graph.reduce_axis(x, Ops.ADD, (0,))], lambda _: False)
-        made = schedule(graph_.outputs, replace(CPU, parallel=4 * cores))
+        made = schedule(graph_.outputs, CPU._replace(parallel=4 * cores))
         assert len(made.kernels) == 2
         assert made.arrays[made.kernels[0].arrays[1]].shape == (64,)
 

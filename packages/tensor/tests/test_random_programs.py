@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -17,11 +15,11 @@ from planning import CPU, check
 
 PRICES = {
     "as it is": CPU,
-    "every fusion": replace(CPU, parallel=1, launch=0.0),
-    "memory for nothing": replace(CPU, dram=0.01, launch=0.0),
-    "memory very dear": replace(CPU, dram=1e4, launch=1e6),
-    "small locals, narrow indices": replace(CPU, local_bytes=64, widest=6),
-    "four buffers": replace(CPU, max_buffers=4),
+    "every fusion": CPU._replace(parallel=1, launch=0.0),
+    "memory for nothing": CPU._replace(dram=0.01, launch=0.0),
+    "memory very dear": CPU._replace(dram=1e4, launch=1e6),
+    "small locals, narrow indices": CPU._replace(local_bytes=64, widest=6),
+    "four buffers": CPU._replace(max_buffers=4),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,10 +22,10 @@ from programs import Node, Nodes
 
 PRICES = [
     CPU,
-    replace(CPU, parallel=1, launch=0.0),
-    replace(CPU, dram=0.01, launch=0.0),
-    replace(CPU, dram=1e4, launch=1e6),
-    replace(CPU, local_bytes=64),
+    CPU._replace(parallel=1, launch=0.0),
+    CPU._replace(dram=0.01, launch=0.0),
+    CPU._replace(dram=1e4, launch=1e6),
+    CPU._replace(local_bytes=64),
 ]
 
 
@@ -102,7 +101,7 @@ def test_one_plan_serves_many_threads() -> None:
 
 @pytest.mark.parametrize("limit", [31, 8])
 def test_forty_arrays_on_a_device_that_takes_few(limit: int) -> None:
-    prices = replace(CPU, max_buffers=limit)
+    prices = CPU._replace(max_buffers=limit)
     parts = [array(np.full(5, float(k))) for k in range(40)]
     total = parts[0]
     for x in parts[1:]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+import statements
 import tensor_programs
-from tensor_programs import Program, Statement
+from statements import Program, Statement
 
 
 @pytest.mark.parametrize("block", range(5))
 def test_random_programs_on_the_interpreter(block: int) -> None:
     for seed in range(block * 10, block * 10 + 10):
         made = tensor_programs.program(seed)
-        assert tensor_programs.failure(made, "INTERP") is None, made.source("INTERP")
+        assert statements.failure(made, "INTERP") is None, made.source("INTERP")
 
 
 @pytest.mark.parametrize("seed", range(200, 210))
 def test_random_programs_on_the_default_device(seed: int) -> None:
     made = tensor_programs.program(seed)
-    assert tensor_programs.failure(made, "CPU") is None, made.source("CPU")
+    assert statements.failure(made, "CPU") is None, made.source("CPU")
 
 
 def test_a_program_is_the_same_for_its_seed() -> None:
@@ -41,8 +42,8 @@ def test_a_failing_program_is_cut_down_to_what_fails() -> None:
         ],
         ["d", "e"],
     )
-    small = tensor_programs.shrunk(made, "INTERP")
+    small = statements.shrunk(made, "INTERP")
     assert [s.name for s in small.statements] == ["a", "c", "d"]
     assert small.outputs == ["d"]
-    assert tensor_programs.failure(small, "INTERP") == "d differs"
+    assert statements.failure(small, "INTERP") == "d differs"
     compile(small.source("INTERP"), "snippet", "exec")

@@ -7,7 +7,6 @@ once. A named device never falls back to another.
 from __future__ import annotations
 
 import atexit
-import difflib
 import os
 import re
 import warnings
@@ -89,6 +88,8 @@ class Catalog:
         found = _NAME.fullmatch(name) if isinstance(name, str) else None
         if found is None:
             known = self.names()
+            import difflib  # late: for errors alone
+
             near = difflib.get_close_matches(str(name).upper().partition(":")[0], known, 1, 0.5)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise DeviceError(

@@ -10,9 +10,11 @@ import builtins
 import math
 import struct
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 Kind = Literal["void", "bool", "int", "uint", "float", "index"]
 Scalar = bool | int | float
@@ -167,6 +169,8 @@ def round_float(value: Scalar | Fraction, exponent: int, mantissa: int) -> float
                 return float(struct.unpack("<f", struct.pack("<f", value))[0])
             except OverflowError:
                 return math.copysign(math.inf, value)
+    from fractions import Fraction  # late: with decimal behind it, and rarely needed
+
     exact = Fraction(value)
     if exact == 0:
         return 0.0

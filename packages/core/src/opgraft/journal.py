@@ -15,20 +15,17 @@ what cost; details text). Every event with a text is shown by `explain`.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from opgraft import settings
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """Something that was done."""
 
     kind: str
@@ -98,6 +95,10 @@ def chrome(events: list[Event]) -> dict[str, Any]:
 
 
 def _write_traces() -> None:
+    if not _traces:
+        return
+    import json  # late: few programs are traced
+
     for path, events in _traces.items():
         with open(path, "w", encoding="utf-8") as file:
             json.dump(chrome(events), file)

@@ -220,6 +220,8 @@ def _check_group(
         try:
             with reached:
                 after = matcher.rewrite(before)
+                if after is not None:
+                    matcher.rewrite(after)  # a rule meets what it made: the lines for that run
         except RewriteError as error:
             record.faults.append(str(error))
             return

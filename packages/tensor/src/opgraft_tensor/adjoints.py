@@ -32,6 +32,7 @@ from opgraft_tensor.algebra import (
     sum_of,
     zeros_like,
 )
+from opgraft_tensor.exponential import LN_2, LOG2_E
 from opgraft_tensor.functions import guarded
 from opgraft_tensor.graph import shape
 
@@ -85,11 +86,11 @@ def _sqrt(n: UOp, d: UOp) -> Gradients:
 
 
 def _exp2(n: UOp, d: UOp) -> Gradients:
-    return (guarded(d, mul(d, scale(n, functions.LN_2))),)
+    return (guarded(d, mul(d, scale(n, LN_2))),)
 
 
 def _log2(n: UOp, d: UOp) -> Gradients:
-    return (guarded(d, div(scale(d, functions.LOG2_E), n.src[0])),)
+    return (guarded(d, div(scale(d, LOG2_E), n.src[0])),)
 
 
 def _sin(n: UOp, d: UOp) -> Gradients:

@@ -243,6 +243,10 @@ def floor_divide(a: UOp, b: UOp) -> UOp:
     """The floor of the exact quotient; of floats as NumPy: by the remainder, so it is exact."""
     if not a.dtype.is_float:
         return elementwise(Ops.IDIV, a, b)
+    if a.dtype.bits < 32:
+        # a less the remainder would round here, and its quotient would miss the floor
+        wide = floor_divide(graph.cast(a, dtypes.float32), graph.cast(b, dtypes.float32))
+        return with_adjoint(graph.cast(wide, a.dtype), (a, b), _no_gradients)
     rest = elementwise(Ops.MOD, a, b)
     quotient = div(sub(a, rest), b)
     low = floor(quotient)

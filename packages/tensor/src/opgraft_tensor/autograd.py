@@ -6,11 +6,11 @@ floats carry a gradient. A leaf (a tensor that requires a gradient) ends the way
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any, Final
 
+from opgraft.forking import ForkLock
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import graph
@@ -21,7 +21,7 @@ from opgraft_tensor.realize import device_of
 
 # The live owners of leaves. Where there are none, nothing needs to be looked for.
 _owners: Final[weakref.WeakValueDictionary[int, object]] = weakref.WeakValueDictionary()
-_lock: Final = threading.Lock()
+_lock: Final = ForkLock()
 
 
 def mark_leaf(uop: UOp, owner: object) -> None:

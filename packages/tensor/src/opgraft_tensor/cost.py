@@ -7,10 +7,9 @@ point by point loses its tile, wherever it is not stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp
@@ -46,8 +45,7 @@ def share_inside(index: Index, extents: tuple[int, ...]) -> float:
     return share
 
 
-@dataclass
-class Choice:
+class Choice(NamedTuple):
     """The costs of the places of a node, and what it would be as a local."""
 
     costs: dict[Place, float]

@@ -9,8 +9,7 @@ memory   (effects.py)   versions in place; a partial write refused: walk again
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft.errors import LoweringError
 from opgraft.ir.ops import Ops
@@ -29,8 +28,7 @@ ROUNDS: Final = 1000
 """Walks after which planning is given up; each makes the graph smaller or a choice final."""
 
 
-@dataclass
-class Draft:
+class Draft(NamedTuple):
     """A plan in the making: what the passes found, for verifiers and reports."""
 
     outputs: tuple[UOp, ...]

@@ -32,6 +32,13 @@ class Elementwise(Base):
         if any(n.dtype.is_bool for n in nodes):
             raise TypeError(f"{name} of bool: cast to a number first, or use & | ^")
 
+    def _whole(
+        self, function: Callable[[UOp, UOp], UOp], other: Operand, reverse: bool = False
+    ) -> Self:
+        """`function` of division with a remainder, which bool has not."""
+        self._numbers("the whole quotient", *self._pair(other))
+        return self._binary(function, other, reverse)
+
     def _divided(
         self, function: Callable[[UOp, UOp], UOp], other: Operand, reverse: bool = False
     ) -> Self:
@@ -67,11 +74,11 @@ class Elementwise(Base):
 
     def floor_divide(self, other: Operand) -> Self:
         """The floor of the quotient; an integer divided by 0 gives 0."""
-        return self._binary(algebra.floor_divide, other)
+        return self._whole(algebra.floor_divide, other)
 
     def remainder(self, other: Operand) -> Self:
         """The remainder with the sign of the divisor; of an integer and 0 it is 0."""
-        return self._binary(lambda a, b: elementwise(Ops.MOD, a, b), other)
+        return self._whole(lambda a, b: elementwise(Ops.MOD, a, b), other)
 
     def pow(self, other: Operand) -> Self:
         """The power; of integers it wraps, and a negative exponent is refused, or gives 0."""
@@ -108,13 +115,13 @@ class Elementwise(Base):
         return self.floor_divide(other)
 
     def __rfloordiv__(self, other: Operand) -> Self:
-        return self._binary(algebra.floor_divide, other, True)
+        return self._whole(algebra.floor_divide, other, True)
 
     def __mod__(self, other: Operand) -> Self:
         return self.remainder(other)
 
     def __rmod__(self, other: Operand) -> Self:
-        return self._binary(lambda a, b: elementwise(Ops.MOD, a, b), other, True)
+        return self._whole(lambda a, b: elementwise(Ops.MOD, a, b), other, True)
 
     def __pow__(self, other: Operand) -> Self:
         return self.pow(other)

@@ -7,8 +7,8 @@ give the same node. Which memory a parameter is stays open: a kernel names the a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 from opgraft.ir.linear import KernelInfo
 from opgraft.ir.ops import Ops
@@ -21,8 +21,7 @@ from opgraft_tensor.views import region_place
 from opgraft_tensor.walk import Walk
 
 
-@dataclass
-class Kernel:
+class Kernel(NamedTuple):
     """One group as a kernel."""
 
     group: Group
@@ -35,7 +34,7 @@ class Kernel:
     """What it reads from memory, and where; reads of what it wrote itself apart."""
     reread: list[UOp]
     """Stored roots that it reads again away from the iteration that stored them."""
-    spine: list[Atom] = field(default_factory=list)
+    spine: list[Atom]
     """Loops that all statements share at the same iteration."""
 
     @property

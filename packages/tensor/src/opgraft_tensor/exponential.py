@@ -9,8 +9,7 @@ that exp(r) is 1 + r. Within 2 ulp in float32 and float64, of subnormal results,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import Ops
@@ -22,8 +21,7 @@ LOG2_E: Final = 1.4426950408889634
 LN_2: Final = 0.6931471805599453
 
 
-@dataclass(frozen=True)
-class _Format:
+class _Format(NamedTuple):
     """The constants for one dtype."""
 
     step: float  # s is a multiple of it

@@ -7,9 +7,8 @@ from the device's target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp
@@ -40,8 +39,7 @@ MOST: Final = 1e12
 """Above this, work is all the same: too dear."""
 
 
-@dataclass(frozen=True)
-class Prices:
+class Prices(NamedTuple):
     """The device's facts that shape a plan."""
 
     dram: float = 4.0
@@ -75,8 +73,7 @@ class Prices:
         )
 
 
-@dataclass(frozen=True)
-class Orders:
+class Orders(NamedTuple):
     """What the walk may not choose, by node."""
 
     outputs: tuple[UOp, ...]

@@ -20,8 +20,6 @@ from opgraft_tensor.algebra import (
     Adjoint,
     absolute,
     add,
-    bits_of,
-    both,
     choose,
     copy_sign,
     div,
@@ -36,16 +34,14 @@ from opgraft_tensor.algebra import (
     scale,
     shifted,
     sub,
-    truncate,
     unequal,
     with_adjoint,
 )
-from opgraft_tensor.errorfunction import error_function
+from opgraft_tensor.errorfunction import error_function, horner
 from opgraft_tensor.exponential import LN_2, LOG2_E
 from opgraft_tensor.exponential import exponential as _exp
 from opgraft_tensor.graph import elementwise, full, shape
 from opgraft_tensor.powers import float_power
-
 
 
 def guarded(upstream: UOp, product: UOp) -> UOp:
@@ -90,17 +86,11 @@ def _log10(a: UOp) -> UOp:
 
 
 def _expm1(a: UOp) -> UOp:
-    """exp(a) - 1 without cancellation: the error of u = exp(a) divides out of (u-1) * a / log(u).
-
-    Kahan's device (Higham, Accuracy and Stability of Numerical Algorithms, 1.14.1).
-    """
-    power = _exp(a)
-    less_one = shifted(power, -1)
-    careful = div(mul(less_one, a), _log(power))
-    result = choose(equal(power, like(a, 1)), a, careful)
-    # far from zero nothing cancels, and inf / inf must not arise
-    far = less(like(a, 1.0), absolute(a))
-    return choose(far, less_one, result)
+    """exp(a) - 1 without cancellation: below 1 by the series of (exp(a) - 1) / a, times a."""
+    terms = 11 if a.dtype is dtypes.float32 else 18
+    series = tuple([1 / math.factorial(n) for n in range(terms, 0, -1)])
+    near = mul(a, horner(a, series))
+    return choose(less(absolute(a), like(a, 1.0)), near, shifted(_exp(a), -1))
 
 
 def _log1p(a: UOp) -> UOp:

@@ -9,8 +9,7 @@ the old data; a tensor made by indexing is a value of its own, never a window on
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opgraft.dtype import dtypes
 from opgraft.ir.uop import UOp
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """A key, understood: the region; the shape with integers gone and None in; the arrays."""
 
     region: Region

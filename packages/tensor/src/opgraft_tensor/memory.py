@@ -7,15 +7,13 @@ among those whose life overlaps its own. Results and inputs are never part of th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 ALIGNMENT: Final = 128
 """Bytes that every array of the arena is aligned to."""
 
 
-@dataclass(frozen=True)
-class Life:
+class Life(NamedTuple):
     """A temporary: its bytes, the first kernel that writes it, the last that reads it."""
 
     nbytes: int

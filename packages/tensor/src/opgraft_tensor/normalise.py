@@ -13,7 +13,6 @@ Before: any settled graph of array nodes (see realize.py). After, the same value
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Final, NamedTuple
 
@@ -43,8 +42,7 @@ class Slot(NamedTuple):
     """Nobody will want the old value once the plan has run."""
 
 
-@dataclass(frozen=True)
-class Canonical:
+class Canonical(NamedTuple):
     """A canonical graph and the storages of its slots."""
 
     outputs: tuple[UOp, ...]

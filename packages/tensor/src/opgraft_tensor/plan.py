@@ -9,7 +9,6 @@ A plan holds no memory and no array of the user: it says what to do with inputs 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from opgraft import journal
+from opgraft.forking import ForkLock
 from opgraft.ir.uop import UOp
 from opgraft.runtime.kernels import compile_kernels
 from opgraft_tensor.assemble import schedule
@@ -44,7 +44,7 @@ class _PlanCache:
     """Plans by canonical graph, device and prices; least recently used first to go."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
         self.hits = 0
         self.misses = 0

@@ -15,8 +15,7 @@ elsewhere (measured: 1.8 and 3.8).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import Ops
@@ -47,8 +46,7 @@ from opgraft_tensor.exponential import power_of_two
 from opgraft_tensor.graph import elementwise
 
 
-@dataclass(frozen=True)
-class _Format:
+class _Format(NamedTuple):
     """The constants for one dtype; pairs are a short number and the rest."""
 
     cut: int  # low bits of the mantissa to clear, so that products of two such numbers are exact

@@ -8,10 +8,10 @@ the kernel: drawing again runs the kernel that is compiled already.
 from __future__ import annotations
 
 import math
-import threading
 from typing import Final
 
 from opgraft.dtype import DType, dtypes
+from opgraft.forking import ForkLock
 from opgraft.ir.evaluate import alu
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
@@ -26,7 +26,7 @@ class Generator:
     """Streams of random numbers from one seed; any thread may draw."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self.seed(seed)
 
     def seed(self, seed: int) -> None:

@@ -102,7 +102,7 @@ class Reductions(Base):
         return algebra.div(total, like(total, count if count > 0 else 0))
 
     def mean(self, axis: Axis = None, keepdims: bool = False) -> Self:
-        """The mean; of integers and bool their exact sum, divided in the default float dtype."""
+        """The mean; of integers and bool their sum (see `sum`: int64 wraps) divided in floats."""
         axes = self._axes(axis)
         total = self._reduced(
             graph.cast(self._uop, accumulator(self.dtype)), Ops.ADD, axes, keepdims

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opgraft.dtype import DType, Scalar
 from opgraft.ir.uop import UOp
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from opgraft.runtime.program import Executable
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """Memory of a plan: an input's (`slot`), an output's (neither), or a temporary's (`offset`)."""
 
     shape: Shape
@@ -41,16 +40,14 @@ class Launch:
     executable: Executable | None = None
 
 
-@dataclass(frozen=True)
-class Fill:
+class Fill(NamedTuple):
     """One value everywhere in an array."""
 
     array: int
     value: Scalar
 
 
-@dataclass(frozen=True)
-class Duplicate:
+class Duplicate(NamedTuple):
     """One array's bytes into another."""
 
     source: int

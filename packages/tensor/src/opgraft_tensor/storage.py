@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 import weakref
 from typing import Any, Final, Protocol
 
 from opgraft.dtype import DType
 from opgraft.errors import DeviceError
+from opgraft.forking import ForkLock
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 
@@ -119,7 +119,7 @@ class Holder(Protocol):
 
 # Every live Tensor, in order of making. Asked only when memory might be overwritten.
 _holders: Final[weakref.WeakValueDictionary[int, Holder]] = weakref.WeakValueDictionary()
-_lock: Final = threading.Lock()
+_lock: Final = ForkLock()
 
 
 def hold(holder: Holder) -> None:

@@ -13,9 +13,8 @@ every root belongs to a group, groups are acyclic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp, toposort
@@ -38,8 +37,7 @@ MOST_SHARERS: Final = 64
 """Above this many groups, sharing a read is no longer tried: it is quadratic."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What was decided for one node, and from which costs (operations in all)."""
 
     node: UOp

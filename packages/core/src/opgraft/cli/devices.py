@@ -107,7 +107,7 @@ def _as_json(rows: list[Listed], trials: list[Trial], default: str) -> dict[str,
             }
             for row in rows
         ],
-        "plugins": [asdict(status) for status in REGISTRY.status()],
+        "plugins": [status._asdict() for status in REGISTRY.status()],
     }
 
 

@@ -77,7 +77,7 @@ def facts() -> dict[str, Any]:
         "settings": _changed(),
         "plugins": [
             {k: row[k] for k in ("name", "distribution", "version", "state", "reason")}
-            for row in map(asdict, REGISTRY.status(load=True))
+            for row in [status._asdict() for status in REGISTRY.status(load=True)]
         ],
         "devices": [asdict(row) for row in Device.listing()],
     }  # fmt: skip

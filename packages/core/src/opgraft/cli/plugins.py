@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
 from typing import Final
 
 from opgraft.cli.screen import Screen, screen
@@ -27,7 +26,7 @@ def run(arguments: Namespace) -> int:
     rows = REGISTRY.status(load=not arguments.found)
     unknown = REGISTRY.unknown_tokens()
     if arguments.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        print(json.dumps([row._asdict() for row in rows], indent=2))
     else:
         _show(screen(), rows)
         for token in unknown:

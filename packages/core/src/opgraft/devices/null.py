@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from opgraft.api import (
     Allocator,
     Buffer,
     CompilerPair,
     CompilerSet,
-    CRenderer,
     Device,
     DeviceSpec,
     Executable,
@@ -29,6 +28,9 @@ from opgraft.api import (
     dtypes,
     errors,
 )
+
+if TYPE_CHECKING:
+    from opgraft.api import Renderer
 
 API: Final = (1, 0)
 
@@ -123,6 +125,12 @@ class NullExecutable(Executable):
         return 0.0 if wait else None
 
 
+def _renderer(target: Target) -> Renderer:
+    from opgraft.api import CRenderer  # late: most processes never open NULL
+
+    return CRenderer(target)
+
+
 def opgraft_devices() -> Iterable[DeviceSpec]:
     """NULL, only by name."""
     return [
@@ -143,7 +151,7 @@ def opgraft_compiler_pairs(device: str) -> Iterable[CompilerPair]:
         return []
     from opgraft.devices.cpu.compilers import PAIRS  # late: only a NULL that compiles needs it
 
-    text = CompilerPair("C", "NULL", CRenderer, None, 100, "C source, not compiled")
+    text = CompilerPair("C", "NULL", _renderer, None, 100, "C source, not compiled")
     behind = [
         CompilerPair(p.name, "NULL", p.renderer, p.compiler, p.priority, p.note) for p in PAIRS
     ]

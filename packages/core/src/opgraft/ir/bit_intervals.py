@@ -66,8 +66,9 @@ def bit_and(dtype: DType, a: Interval, b: Interval) -> Interval:
         if a[0] >= 0 or b[0] >= 0:
             return 0, min(i[1] for i in (a, b) if i[0] >= 0)
         return -math.inf, max(a[1], b[1])
-    low, high = bit_or(dtype, (~a[1], ~a[0]), (~b[1], ~b[0]))
-    return ~high, ~low
+    # not (not a or not b); -1 - x is ~x, which Python 3.12 warns of where x is a bool
+    low, high = bit_or(dtype, (-1 - a[1], -1 - a[0]), (-1 - b[1], -1 - b[0]))
+    return -1 - high, -1 - low
 
 
 def bit_or(dtype: DType, a: Interval, b: Interval) -> Interval:

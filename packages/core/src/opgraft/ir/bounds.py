@@ -27,7 +27,7 @@ from opgraft.ir.evaluate import value_to_bits
 from opgraft.ir.float_intervals import UNKNOWN
 from opgraft.ir.intervals import ANY, LARGE, Interval
 from opgraft.ir.ops import GroupOp, Ops
-from opgraft.ir.uop import UOp, toposort
+from opgraft.ir.uop import UOp
 
 Bounds = tuple[Any, ...]  # (least, greatest), of floats (least, greatest, nan)
 
@@ -55,21 +55,18 @@ def may_be_nan(node: UOp) -> bool:
 
 def _compute(root: UOp) -> Bounds:
     """The bounds of a node whose bounds are not known yet, and of all below it."""
-    for source in root.src:
-        if source._bounds is None:
-            break
-    else:  # the usual case, without a walk
-        found = root._bounds = _bounds_of(root)
-        return found
-    for below in toposort((root,), _unknown):
-        if below._bounds is None:
-            below._bounds = _bounds_of(below)
+    stack = [root]
+    while stack:
+        n = stack[-1]
+        if n._bounds is None:
+            missing = [source for source in n.src if source._bounds is None]
+            if missing:
+                stack += missing
+                continue
+            n._bounds = _bounds_of(n)
+        stack.pop()
     assert root._bounds is not None
     return root._bounds
-
-
-def _unknown(n: UOp) -> bool:
-    return n._bounds is None
 
 
 def _bounds_of(n: UOp) -> Bounds:
@@ -77,6 +74,12 @@ def _bounds_of(n: UOp) -> Bounds:
     if rule is None:
         return _whole(n.dtype)
     return rule(n, *[s._bounds for s in n.src])
+
+
+def bounds_of(node: UOp) -> Bounds:
+    """The bounds of a node in full: of floats also whether nan is possible."""
+    found = node._bounds
+    return _compute(node) if found is None else found
 
 
 def bounds_given(n: UOp, *sources: Bounds) -> Bounds:

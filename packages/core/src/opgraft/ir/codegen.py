@@ -128,6 +128,8 @@ class Generator:
             root.parts = {i: Place(f"s{i}", k, None) for i, k in enumerate(known)}
         body: list[tuple[str, Rule]] = []
         for rule in self._candidates(kind):
+            if known is not None and not _sources_may_fit(rule.pattern, known):
+                continue
             lines = self._rule(rule, root)
             if lines:
                 body += [(line, rule) for line in lines]
@@ -362,6 +364,29 @@ def _may_fit(pattern: UPat, kind: Kind) -> bool:
         and (pattern.dtypes is None or kind.dtype in pattern.dtypes)
         and (not pattern.constant or kind.constant)
     )
+
+
+def _sources_may_fit(pattern: UPat, kinds: list[Kind | None]) -> bool:
+    """A quick look: False only where no node with sources of these kinds can match."""
+    wanted = pattern.src
+    if pattern.alternatives or pattern.form in ("anything", "repeated"):
+        return True
+    if len(kinds) != len(wanted) and not (pattern.rest and len(kinds) > len(wanted)):
+        return False
+    if pattern.form == "any order":
+        if len(wanted) != 2:
+            return True
+        (a, b), (left, right) = wanted, kinds
+        pairs = ((a, left), (b, right)), ((a, right), (b, left))
+        return any(all(k is None or _may_be(p, k) for p, k in pair) for pair in pairs)
+    return all(k is None or _may_be(p, k) for p, k in zip(wanted, kinds))
+
+
+def _may_be(pattern: UPat, kind: Kind) -> bool:
+    """As `_may_fit`; of a constant the number too, where its kind says it."""
+    if pattern.alternatives or kind.value is None or pattern.value is ANY:
+        return _may_fit(pattern, kind)
+    return _may_fit(pattern, kind) and _value_test(pattern.value, kind) is not None
 
 
 def _reach(place: Place, named: dict[Place, str]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from typing import Any, Final
 
 from opgraft.dtype import DType, Scalar, dtypes, wrap
@@ -62,6 +61,8 @@ def _float_mod(dtype: DType, a: float, b: float) -> Scalar:
         if a == 0.0:
             return math.copysign(0.0, b)
         return a if (a < 0) == (b < 0) else b
+    from fractions import Fraction  # late: with decimal behind it, and rarely needed
+
     rest = Fraction(a) % Fraction(b)
     return dtype.const(rest) if rest else math.copysign(0.0, b)
 
@@ -153,6 +154,8 @@ def _mulacc(dtype: DType, a: Any, b: Any, c: Any) -> Scalar:
         if math.isinf(c) and math.isfinite(a) and math.isfinite(b):
             return c  # type: ignore[no-any-return]  # the product must not overflow first
         return dtype.const(a * b + c)
+    from fractions import Fraction  # late, as above
+
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
         product = a * b if a == 0.0 or b == 0.0 else math.copysign(0.0, a) * math.copysign(1.0, b)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from opgraft.digest import blake2b
 from opgraft.ir.intern import AnyNode, Head, Node, lock
 from opgraft.ir.ops import Ops
 
@@ -17,24 +17,38 @@ def toposort(
 
     Below a node for which `gate` is false nothing is visited.
     """
-    seen: set[AnyNode] = set()
+    # a walk over every node of every graph that is realized or rewritten: written for speed
+    done: dict[AnyNode, None] = {}
     entered: set[AnyNode] = set()
-    result: list[AnyNode] = []
     stack = list(roots)
     stack.reverse()
+    pop, push = stack.pop, stack.append
     while stack:
-        top = stack[-1]
-        if top in seen:
-            stack.pop()
+        top = pop()
+        if top in done:
             continue
-        if top in entered or not top.src or (gate is not None and not gate(top)):
-            stack.pop()
-            seen.add(top)
-            result.append(top)
+        src = top.src
+        if not src or top in entered or (gate is not None and not gate(top)):
+            done[top] = None
             continue
-        entered.add(top)
-        stack.extend(source for source in reversed(top.src) if source not in seen)
-    return result
+        below = len(stack)
+        push(top)
+        if len(src) == 2:
+            first, second = src
+            if second not in done:
+                push(second)
+            if first not in done:
+                push(first)
+        else:
+            for source in reversed(src):
+                if source not in done:
+                    push(source)
+        if len(stack) == below + 1:
+            pop()
+            done[top] = None
+        else:
+            entered.add(top)
+    return list(done)
 
 
 def _fill(root: AnyNode, lacks: Callable[[Node], bool], derive: Callable[[Node], object]) -> None:
@@ -78,7 +92,7 @@ def _order_step(node: Node) -> None:
 
 def _head_digest(head: Head) -> int:
     text = repr((head.op.name, head.dtype.name, head.arg, head.tag)).encode()
-    made = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") | 1
+    made = int.from_bytes(blake2b(text, digest_size=8).digest(), "little") | 1
     head.digest = made
     return made
 
@@ -98,7 +112,7 @@ def _unkeyed(node: Node) -> bool:
 def _key_step(node: Node) -> None:
     text = repr((node.op.name, node.dtype.name, node.arg, node.tag))
     parts = "".join([text, *(s._memo["key"] for s in node.src)])
-    remember(node, "key", hashlib.blake2b(parts.encode(), digest_size=20).hexdigest())
+    remember(node, "key", blake2b(parts.encode(), digest_size=20).hexdigest())
 
 
 def ranges_of(root: Node) -> tuple[Any, ...]:

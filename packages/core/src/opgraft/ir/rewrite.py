@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 from opgraft.errors import RewriteError
@@ -23,6 +23,7 @@ def graph_rewrite(
     ctx: Any = None,
     bottom_up: bool = False,
     name: str | None = None,
+    settled: Iterable[UOp] = (),
 ) -> UOp:
     """The graph with every node rewritten until no rule fires on any.
 
@@ -31,7 +32,8 @@ def graph_rewrite(
     rules as it stands, before its sources are looked at, and again whenever they have changed:
     for rules that replace or stop at whole subgraphs. Either way equal nodes are rewritten once,
     and no rule fires on any node of the result. `ctx` is handed to the rules that take it;
-    `name` appears in traces and errors.
+    `name` appears in traces and errors. Nodes that are `settled` are taken to be in their final
+    form, and all below them.
 
     Raises RewriteError if a rule raises, and if rules run in a circle, with their names.
 
@@ -45,9 +47,9 @@ def graph_rewrite(
     run = _early if bottom_up else _late
     with _paused:
         if trace is None:
-            return run(sink, matcher.table, ctx, _Watch(sink, matcher, ctx, name))
+            return run(sink, matcher.table, ctx, _Watch(sink, matcher, ctx, name), settled)
         with Recorder(matcher, trace, name) as recorder:
-            return run(sink, recorder, ctx, _Watch(sink, matcher, ctx, name))
+            return run(sink, recorder, ctx, _Watch(sink, matcher, ctx, name), settled)
 
 
 class _Pause:
@@ -185,12 +187,12 @@ class _Watch:
 _OPEN: Final = 10_000
 _TOTAL: Final = 2_000_000
 
-_Run: TypeAlias = Callable[[UOp, _Functions, Any, _Watch], UOp]
+_Run: TypeAlias = Callable[[UOp, _Functions, Any, _Watch, Iterable[UOp]], UOp]
 
 
-def _late(sink: UOp, table: _Functions, ctx: Any, watch: _Watch) -> UOp:
+def _late(sink: UOp, table: _Functions, ctx: Any, watch: _Watch, settled: Iterable[UOp]) -> UOp:
     """Sources first, then the node."""
-    done: dict[UOp, UOp] = {}
+    done: dict[UOp, UOp] = {n: n for n in settled}
     get = done.get
     trails, owner = watch.trails, watch.owner
     stack = [sink]
@@ -261,9 +263,9 @@ def _late(sink: UOp, table: _Functions, ctx: Any, watch: _Watch) -> UOp:
     return done[sink]
 
 
-def _early(sink: UOp, table: _Functions, ctx: Any, watch: _Watch) -> UOp:
+def _early(sink: UOp, table: _Functions, ctx: Any, watch: _Watch, settled: Iterable[UOp]) -> UOp:
     """The node first, as it stands, then its sources, then the node again if they changed."""
-    done: dict[UOp, UOp] = {}
+    done: dict[UOp, UOp] = {n: n for n in settled}
     get = done.get
     now: dict[UOp, UOp] = {}  # the form of a node that waits for its sources
     trails, owner = watch.trails, watch.owner

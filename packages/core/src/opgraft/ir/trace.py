@@ -18,13 +18,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from opgraft.ir.matcher import PatternMatcher
+from opgraft.ir.recording import current, recording
 from opgraft.ir.rule import Rule, brief, failure
 from opgraft.ir.uop import UOp
+
+__all__ = ["Recorder", "Step", "Tally", "Trace", "recording", "tracing"]
 
 
 @dataclass(frozen=True)
@@ -84,23 +86,15 @@ class Trace:
         return len(self.steps)
 
 
-_recording: Final[ContextVar[Trace | None]] = ContextVar("opgraft_trace", default=None)
-
-
 @contextmanager
 def tracing() -> Iterator[Trace]:
     """Record the rewrites of this thread (or task) until the block ends."""
     trace = Trace()
-    token = _recording.set(trace)
+    token = current.set(trace)
     try:
         yield trace
     finally:
-        _recording.reset(token)
-
-
-def recording() -> Trace | None:
-    """The trace that records now, if any."""
-    return _recording.get()
+        current.reset(token)
 
 
 class Recorder:

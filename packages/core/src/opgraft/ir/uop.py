@@ -7,8 +7,8 @@ ir/graph.py.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from opgraft.dtype import DType, Scalar, dtypes, to_dtype
@@ -24,6 +24,9 @@ from opgraft.ir.intern import (
     live_nodes,
 )
 from opgraft.ir.ops import AxisKind, Ops
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 __all__ = [
     "Head",
@@ -416,8 +419,9 @@ class UOp(Node, metaclass=_Interning):
         )
 
     def __repr__(self) -> str:
-        from_text = _printer[0]
-        return from_text(self) if from_text is not None else f"UOp({self.op}, {self.dtype})"
+        if _printer[0] is None:
+            importlib.import_module("opgraft.ir.infix")
+        return _printer[0](self)  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         nodes = self.toposort()
@@ -434,16 +438,16 @@ class UOp(Node, metaclass=_Interning):
 
 node, _make = interner(UOp)
 _plain_head: Final = _plain.get
-# Set by ir/bounds.py and ir/text.py when they load: the node type knows neither.
+# Set by ir/infix.py and ir/bounds.py when they load, at the first use: the node type knows
+# neither, and a process that finds its kernels in the cache has no use for them.
 _printer: Final[list[Callable[[UOp], str] | None]] = [None]
 _bounder: Final[list[Callable[[UOp], tuple[Any, ...]] | None]] = [None]
 
 
 def _bounds_of(node: UOp) -> tuple[Any, ...]:
-    compute = _bounder[0]
-    if compute is None:
-        raise RuntimeError("bounds are not loaded: import opgraft.ir, not opgraft.ir.uop alone")
-    return compute(node)
+    if _bounder[0] is None:
+        importlib.import_module("opgraft.ir.bounds")
+    return _bounder[0](node)  # type: ignore[misc]
 
 
 def _restore(rows: list[tuple[str, DType, tuple[int, ...], Any, Any]]) -> UOp:

@@ -13,7 +13,7 @@ from typing import Final
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import LoweringError
 from opgraft.ir.ops import Ops
-from opgraft.ir.uop import UOp
+from opgraft.ir.uop import UOp, toposort
 
 _INT32: Final = (int(dtypes.int32.min), int(dtypes.int32.max))
 _ORDER: Final = frozenset({Ops.LOAD, Ops.STORE, Ops.END, Ops.AFTER, Ops.SINK, Ops.BARRIER})
@@ -21,41 +21,64 @@ _INT64: Final = (int(dtypes.int64.min), int(dtypes.int64.max))
 
 
 def lower_index(sink: UOp) -> UOp:
-    """The graph with int32 and int64 for `index`; LoweringError where int64 is too narrow.
-
-    An index computed from values in memory has no bounds of its own: it is int64, and a gate
-    keeps accesses inside their buffer.
-    """
+    """The graph with int32 and int64 for `index`; LoweringError where int64 is too narrow."""
+    sink = _bound_loaded(sink)
     done: dict[UOp, UOp] = {}
-    loose: set[UOp] = set()  # computed from values in memory
     for n in sink.toposort():
         src = tuple([done[s] for s in n.src])
         if n.dtype.is_index or any(s.dtype.is_index for s in n.src):
-            if n.op is Ops.CAST or any(s in loose for s in n.src):
-                loose.add(n)
-            done[n] = _lower(n, src, n in loose)
+            done[n] = _lower(n, src)
         else:
             done[n] = n if src == n.src else n.with_src(src)
     return done[sink]
 
 
-def _lower(n: UOp, src: tuple[UOp, ...], loose: bool) -> UOp:
+_FAR: Final = 1 << 42
+"""No buffer has so many elements: an index from memory beyond it is out of range, however far."""
+
+
+def _bound_loaded(sink: UOp) -> UOp:
+    """Where an index computed from values in memory could leave 64 bits: those values, clamped.
+
+    Accesses by such values are gated, and no gate tells 2**42 from what is greater. Where the
+    index is wanted as a value, nothing is clamped: what does not fit is an error.
+    """
+    nodes = sink.toposort()
+    if all(_fits(n, _INT64) for n in nodes if n.dtype.is_index):
+        return sink
+    wanted = [n for n in nodes if n.op is Ops.CAST and n.src[0].dtype.is_index]
+    values = set(toposort(wanted, lambda n: n.op is not Ops.LOAD))
+    changes: dict[UOp, UOp] = {}
+    for n in nodes:
+        if n.op is Ops.CAST and n.dtype.is_index and not _fits(n, (-_FAR, _FAR)):
+            if n in values:
+                continue
+            value = n.src[0]
+            if value.dtype.is_int and value.dtype.bits > 43:
+                near = value.minimum(_FAR)
+                if value.dtype.kind == "int":
+                    near = near.maximum(-_FAR)
+                changes[n] = near.cast(n.dtype)
+    return sink.substitute(changes) if changes else sink
+
+
+def _lower(n: UOp, src: tuple[UOp, ...]) -> UOp:
     wide = any(s.dtype.is_index and new.dtype.bits > 32 for s, new in zip(n.src, src, strict=True))
     if n.op is Ops.CAST:
         if not n.dtype.is_index:
             return src[0].cast(n.dtype)
         wide = not _fits(n, _INT32)
-        return src[0].cast(_width(n, wide, loose))
+        return src[0].cast(_width(n, wide))
     if n.op in _ORDER:
         return n.with_src(src)
     if n.op in (Ops.REDUCE, Ops.SCAN) and not n.dtype.is_index:
         return n.with_src(src)
     if n.op in (Ops.REDUCE, Ops.SCAN):
-        dtype = _width(n, wide or not _fits(n, _INT32), loose)
+        dtype = _width(n, wide or not _fits(n, _INT32))
         return UOp(n.op, dtype, (src[0].cast(dtype), *src[1:]), n.arg, n.tag)
     if n.dtype.is_index:
         wide = wide or not _fits(n, _INT32)
-        dtype = _width(n, wide, loose)
+        dtype = _width(n, wide)
         operands = _aligned(n, src, dtype.scalar)
         if n.op is Ops.CONST:
             return UOp(Ops.CONST, dtype, (), n.arg, n.tag)
@@ -77,8 +100,8 @@ def _fits(n: UOp, limits: tuple[int, int]) -> bool:
     return bool(limits[0] <= n.vmin and n.vmax <= limits[1])
 
 
-def _width(n: UOp, wide: bool, loose: bool) -> DType:
-    if wide and not loose and not _fits(n, _INT64):
+def _width(n: UOp, wide: bool) -> DType:
+    if wide and not _fits(n, _INT64):
         raise LoweringError(
             f"an index within [{n.vmin}, {n.vmax}] does not fit 64 bits",
             remedy="bound the values it is computed from, for instance with maximum and minimum",

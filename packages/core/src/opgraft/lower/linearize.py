@@ -138,7 +138,9 @@ class _Linearizer:
                     and _meet(load, _store(statement.node))
                 ]
                 statement.readers = list(dict.fromkeys(found))
-        return _sorted(ordered)
+        ordered = _sorted(ordered)
+        _keep_inside(ordered)
+        return ordered
 
     # ---- blocks
 
@@ -193,12 +195,17 @@ class _Linearizer:
             opens = {s: self._next_range(s, waiting[s]) for s in ready}
             first = next((r for r in opens.values() if r is not self.parallel), opens[ready[0]])
             group = [s for s in ready if opens[s] is first]
-            for s in free:
-                # what overwrites memory that others of the loop read does so later in the body:
-                # they meet at the same element (in place is a placement decided by that)
-                late = s not in group and waiting[s] and self._next_range(s, waiting[s]) is first
-                if late and all(n in group for n in overwritten[s] if n in waiting):
-                    group.append(s)
+            # what overwrites memory that others of the loop read does so later in the body: they
+            # meet in one iteration only (see lower/order.py)
+            late = [s for s in free if s not in group and waiting[s]]
+            late = [s for s in late if self._next_range(s, waiting[s]) is first]
+            while astray := [
+                s
+                for s in late
+                if any(n in waiting and n not in group and n not in late for n in overwritten[s])
+            ]:
+                late = [s for s in late if s not in astray]
+            group += late
             for statement in group:
                 if statement.is_reduce and waiting[statement] == statement.own:
                     self._open_register(block, statement)
@@ -211,7 +218,7 @@ class _Linearizer:
 
     def _once(self, root: _Block, work: list[Work]) -> None:
         """What stands beside the parallel loop is done by the one part that starts at 0."""
-        begin = UOp(Ops.SPECIAL, dtypes.int64, (), ("begin", 1 << 62))
+        begin = UOp(Ops.SPECIAL, dtypes.int32, (), ("begin", 1 << 31))
         first = begin.eq(0)
         test = UOp(Ops.IF, dtypes.void, (first,))
         inner = _Block(None, root.depth + 1)
@@ -446,7 +453,7 @@ class _Linearizer:
         if depth > home.depth:
             raise LoweringError(
                 f"a SCAN over {loop.arg[0]} depends on a loop inside of it",
-                remedy="order the ranges so that the scanned one is innermost",
+                remedy="materialise the scanned values first, or scan after the reduction",
             )
         outside = self.blocks[home.depth - 1]
         register = self._new_register(outside, n.dtype, identity(n.arg, n.dtype))
@@ -483,6 +490,20 @@ def _reach(access: UOp, dtype: DType) -> tuple[float, float]:
     index = access.src[1]
     more = dtype.count - 1 if index.dtype.count == 1 else 0
     return index.vmin, index.vmax + more
+
+
+def _keep_inside(ordered: list[_Statement]) -> None:
+    """Keep statements inside of loops that may have no iterations, as their users are: what they
+    load may not be there otherwise. `ordered`: each after those it needs."""
+    users: dict[_Statement, list[frozenset[UOp]]] = {}
+    for statement in reversed(ordered):
+        around = users.get(statement)
+        if around:
+            statement.free |= frozenset.intersection(*around)
+        inside = statement.free | frozenset(statement.own)
+        maybe_empty = frozenset(r for r in inside if r.src[0].vmin < 1)
+        for need in statement.needs:
+            users.setdefault(need, []).append(maybe_empty - frozenset(need.own))
 
 
 def _stores_param(n: UOp) -> bool:

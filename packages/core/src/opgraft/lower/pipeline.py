@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opgraft import settings
+from opgraft.dtype import dtypes
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.matcher import PatternMatcher
 from opgraft.ir.ops import Ops
@@ -19,6 +20,7 @@ from opgraft.lower.expand import expand
 from opgraft.lower.index import lower_index
 from opgraft.lower.linearize import linearize
 from opgraft.lower.nest import flatten_effects, nest_effects
+from opgraft.lower.order import order_effects
 from opgraft.lower.widen import widen_accumulators
 from opgraft.opt.heuristic import schedule
 from opgraft.rules.sets import symbolic_simple
@@ -36,7 +38,7 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
     if watch:
         check(sink, "kernel")
     given = sink
-    sink = widen_accumulators(nest_effects(sink))
+    sink = widen_accumulators(nest_effects(order_effects(sink)))
     sink = flatten_effects(simplify(sink, stage="index"))
     sink = schedule(sink, target)
     sink = expand(sink, target, simplify)
@@ -47,7 +49,8 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
     if extra is not None:
         sink = graph_rewrite(sink, extra, name="renderer's own")
     if watch:
-        check(sink, "lowered", target)
+        # 64-bit integers leave last, where the target has none: only then does all of it fit
+        check(sink, "lowered", target if dtypes.int64 in target.compute else None)
     program = _with_all_params(linearize(flatten_effects(sink), target.fma), given)
     program = split_wide_integers(program, target)
     if watch:

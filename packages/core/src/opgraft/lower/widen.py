@@ -1,8 +1,9 @@
-"""Accumulate float16 and bfloat16 in float32.
+"""Accumulate float16 and bfloat16 in float32, and take variables of them as float32.
 
-Before: REDUCE and SCAN of any dtype. After: those of 16-bit floats run in float32 and are
-rounded once, when they are done (docs/meaning.md, accumulators). Why first: the scheduler then
-sees the registers that are really needed.
+Before: REDUCE, SCAN and VAR of any dtype. After: those of 16-bit floats run in float32 and are
+rounded once, when they are done (docs/meaning.md, accumulators); a variable is handed over as a
+number, which float32 holds exactly. Why first: the scheduler then sees the registers that are
+really needed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ def widen_accumulators(sink: UOp) -> UOp:
             wide = dtypes.float32.vec(n.dtype.count)
             total = UOp(n.op, wide, (src[0].cast(wide), *src[1:]), n.arg, n.tag)
             done[n] = total.cast(n.dtype)
+        elif n.op is Ops.VAR and n.dtype.is_float and n.dtype.bits < 32:
+            done[n] = UOp.variable(*n.arg, dtypes.float32).cast(n.dtype)
         else:
             done[n] = n if src == n.src else n.with_src(src)
     return done[sink]

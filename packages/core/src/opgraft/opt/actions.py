@@ -16,7 +16,7 @@ from opgraft.ir.argument import writable_as_text
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import combine
 from opgraft.ir.uop import UOp
-from opgraft.opt.axes import Kernel, constant_extent, rename
+from opgraft.opt.axes import Kernel, constant_extent, fresh, rename
 from opgraft.rules.simplify import simplify
 
 
@@ -107,19 +107,23 @@ class Split(Action):
         loop, size = _sized(sink, self.name)
         if not 1 < self.factor <= size:
             raise Refused(f"range {self.name} of {size} can't be split by {self.factor}")
-        if self.kind in (AxisKind.VECTOR, AxisKind.UNROLL) and Kernel(sink).fills_locals(loop):
-            raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
+        kernel = Kernel(sink)
+        if self.kind in (AxisKind.VECTOR, AxisKind.UNROLL):
+            if kernel.fills_locals(loop):
+                raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
+            if kernel.collides(loop):
+                raise Refused(f"iterations of {self.name} may store to one element: order counts")
         whole, rest = divmod(size, self.factor)
         suffix = {AxisKind.VECTOR: ".v", AxisKind.UNROLL: ".u"}.get(self.kind, ".i")
-        inner = rename(loop, suffix, self.kind, self.factor)
+        inner = rename(kernel, loop, suffix, self.kind, self.factor)
         ranges: tuple[UOp, ...] = (inner,)
         index: UOp = inner
         if whole > 1:
-            outer = rename(loop, ".o", loop.arg[1], whole)
+            outer = rename(kernel, loop, ".o", loop.arg[1], whole)
             ranges, index = (outer, inner), outer * self.factor + inner
         copies: list[Copy] = [({loop: index}, ranges)]
         if rest:
-            tail = rename(loop, ".t", loop.arg[1], rest)
+            tail = rename(kernel, loop, ".t", loop.arg[1], rest)
             copies.append(({loop: tail + whole * self.factor}, (tail,)))
         return simplify(close_copies(sink, loop, copies))
 
@@ -155,7 +159,8 @@ class Fuse(Action):
         closers = Kernel(sink).closers
         if closers[outer] != closers[inner]:
             raise Refused(f"ranges {self.outer} and {self.inner} don't enclose the same statements")
-        fused = UOp.range(many * few, f"{self.outer}.{self.inner}", outer.arg[1])
+        name = fresh(Kernel(sink), f"{self.outer}.{self.inner}")
+        fused = UOp.range(many * few, name, outer.arg[1])
         changes = {outer: fused // few, inner: fused % few}
         done: dict[UOp, UOp] = dict(changes)
         for n in sink.toposort():
@@ -206,6 +211,8 @@ class Innermost(Action):
 
     def apply(self, sink: UOp) -> UOp:
         loop = _loop(sink, self.name)
+        if Kernel(sink).collides(loop):
+            raise Refused(f"iterations of {self.name} may store to one element: order counts")
         changes: dict[UOp, UOp] = {}
         for n in Kernel(sink).closers[loop]:
             others = tuple(r for r in n.src[1:] if r is not loop)

@@ -8,6 +8,7 @@ from typing import Final
 
 from opgraft.ir.loops import stride_of
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
+from opgraft.ir.overlap import distinct
 from opgraft.ir.uop import UOp
 
 
@@ -49,7 +50,33 @@ class Kernel:
         if not ends or len(ends) != len(self.effects):
             return ()
         shared = [r for r in ends[0].src[1:] if all(r in e.src[1:] for e in ends[1:])]
-        return tuple(r for r in shared if r not in self._scanned)
+        return tuple(r for r in shared if self.may_reorder(r))
+
+    @cached_property
+    def _ordered(self) -> frozenset[UOp]:
+        """Ranges whose iterations stay in order: scanned ones, those of an effect that others
+        wait for as a whole, and those of stores that may hit one element twice."""
+        kept = set(self._scanned)
+        for n in self.nodes:
+            if n.op is Ops.AFTER:
+                for effect in n.src[1:]:
+                    kept.update(_closed(effect))
+        for effect in self.effects:
+            loops = _closed(effect)
+            if loops and not distinct(store_of(effect).src[1], loops):
+                kept.update(loops)
+        return frozenset(kept)
+
+    def may_reorder(self, loop: UOp) -> bool:
+        """Whether the iterations of a loop may be carried out in any order, or at once."""
+        return loop not in self._ordered
+
+    def collides(self, loop: UOp) -> bool:
+        """Whether a store in this loop may hit one element in several iterations."""
+        return any(
+            loop in _closed(e) and not distinct(store_of(e).src[1], _closed(e))
+            for e in self.effects
+        )
 
     @cached_property
     def _scanned(self) -> frozenset[UOp]:
@@ -142,6 +169,22 @@ def _product(loops: tuple[UOp, ...]) -> int:
     return total
 
 
+def _closed(effect: UOp) -> tuple[UOp, ...]:
+    """The ranges that an effect closes, nested ones too."""
+    loops: list[UOp] = []
+    while effect.op is Ops.END:
+        loops.extend(effect.src[1:])
+        effect = effect.src[0]
+    return tuple(loops)
+
+
+def store_of(effect: UOp) -> UOp:
+    """The STORE under any END."""
+    while effect.op is Ops.END:
+        effect = effect.src[0]
+    return effect
+
+
 def buffer_of(n: UOp) -> UOp:
     """The PARAM or LOCAL under any AFTER."""
     while n.op is Ops.AFTER:
@@ -160,6 +203,15 @@ def extent_hint(loop: UOp) -> int:
     return max(1, min(int(min(loop.src[0].vmax, 1 << 40)), 1 << 40))
 
 
-def rename(loop: UOp, suffix: str, kind: AxisKind, size: int) -> UOp:
+def fresh(kernel: Kernel, wanted: str) -> str:
+    """The wanted name for a new range, or one like it that no range of the kernel has."""
+    taken = {str(r.arg[0]) for r in kernel.ranges}
+    name = wanted
+    while name in taken:
+        name += "'"
+    return name
+
+
+def rename(kernel: Kernel, loop: UOp, suffix: str, kind: AxisKind, size: int) -> UOp:
     """A new range named after another."""
-    return UOp.range(size, f"{loop.arg[0]}{suffix}", kind)
+    return UOp.range(size, fresh(kernel, f"{loop.arg[0]}{suffix}"), kind)

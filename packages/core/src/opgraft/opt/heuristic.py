@@ -22,7 +22,7 @@ from opgraft.opt.actions import (
     Split,
     mark_parallel,
 )
-from opgraft.opt.axes import Access, Kernel, constant_extent, extent_hint
+from opgraft.opt.axes import Access, Kernel, constant_extent, extent_hint, fresh
 from opgraft.target import Target
 
 
@@ -63,9 +63,8 @@ def separate_reduces(sink: UOp) -> UOp:
             for loop in n.src[1:]:
                 place = users[loop][free]
                 if place:
-                    own[done[loop]] = done[loop].replace(
-                        arg=(f"{loop.arg[0]}_{place}", loop.arg[1])
-                    )
+                    name = fresh(kernel, f"{loop.arg[0]}_{place}")
+                    own[done[loop]] = done[loop].replace(arg=(name, loop.arg[1]))
             if own:
                 value = substitute_free(made.src[0], own)
                 made = made.with_src((value, *(own.get(r, r) for r in made.src[1:])))
@@ -140,13 +139,15 @@ def _try(sink: UOp, action: Split | Innermost) -> UOp:
 
 def _vector_loop(kernel: Kernel, statement: UOp, chosen: dict[UOp, int]) -> UOp | None:
     """The loop of this statement along which memory is consecutive most."""
-    below = statement.src[0].toposort()
+    below = set(statement.src[0].toposort())
     if statement.op is Ops.REDUCE and any(r in chosen for r in statement.ranges):
         return None
-    accesses = [a for a in kernel.accesses if a.node in set(below)]
+    accesses = [a for a in kernel.accesses if a.node in below]
     best: tuple[float, int, UOp] | None = None
     for place, loop in enumerate(statement.src[1:]):
-        if kernel.is_scanned(loop) or constant_extent(loop) is None or kernel.fills_locals(loop):
+        if kernel.is_scanned(loop) or kernel.fills_locals(loop) or kernel.collides(loop):
+            continue
+        if constant_extent(loop) is None:
             continue
         score = _score(accesses, loop)
         if score > 0 and (best is None or (score, place) > best[:2]):
@@ -260,6 +261,8 @@ def _fitting(size: int, most: int) -> int:
 
 _PRELUDE: Final = 0.1
 """The greatest share of a kernel's work that each core may repeat."""
+_SPREAD: Final = 0.75
+"""The least share of a kernel's work that a parallel loop must hold."""
 
 
 def parallelize(sink: UOp, target: Target) -> UOp:
@@ -282,18 +285,21 @@ def parallelize(sink: UOp, target: Target) -> UOp:
 
 
 def _parallel_candidates(kernel: Kernel) -> list[UOp]:
-    """Loops that every effect closes; or, beside the remains of splits, the longest of them."""
+    """Loops that every effect closes; or the one that holds nearly all of the work, beside which
+    the remains of splits are done once."""
     spine = [r for r in kernel.spine if r.arg[1] is AxisKind.LOOP]
     if spine:
         return spine
-    ends = [e for e in kernel.effects if e.op is Ops.END]
-    firsts: dict[UOp, int] = {}
-    for effect in ends:
-        for loop in effect.src[1:]:
-            if loop.arg[1] is AxisKind.LOOP and not kernel.is_scanned(loop):
-                firsts[loop] = firsts.get(loop, 0) + 1
-    tails = {r for r in firsts if str(r.arg[0]).endswith(".t")}
-    mains = [r for r in firsts if r not in tails]
-    rest = [e for e in ends if not any(r in e.src[1:] for r in mains[:1])]
-    covered = all(any(r in tails for r in e.src[1:]) for e in rest)
-    return mains[:1] if mains and covered else []
+    work: dict[UOp, int] = {}
+    total = 0
+    for effect in kernel.effects:
+        loops = effect.src[1:] if effect.op is Ops.END else ()
+        iterations = 1
+        for loop in loops:
+            iterations *= extent_hint(loop)
+        total += iterations
+        for loop in loops:
+            if loop.arg[1] is AxisKind.LOOP and kernel.may_reorder(loop):
+                work[loop] = work.get(loop, 0) + iterations
+    best = max(work, key=lambda r: work[r], default=None)
+    return [best] if best is not None and work[best] >= _SPREAD * total else []

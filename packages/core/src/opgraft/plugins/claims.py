@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from opgraft.errors import PluginError
 from opgraft.plugins.plugin import Plugin
@@ -12,8 +11,7 @@ from opgraft.plugins.plugin import Plugin
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Claim(Generic[T]):
+class Claim(NamedTuple, Generic[T]):
     """What a plugin offers under a name."""
 
     item: T

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from opgraft.errors import OpgraftError
 
@@ -19,8 +18,7 @@ class UsageError(OpgraftError):
     """A command that was asked for wrongly: exit code 2."""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """`opgraft NAME ...`.
 
     `configure` adds the arguments to the parser of this subcommand; `run` does the work and

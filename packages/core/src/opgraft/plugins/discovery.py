@@ -13,15 +13,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from typing import Final
+from typing import Final, NamedTuple
 
 GROUP: Final = "opgraft"
 
 
-@dataclass(frozen=True, order=True)
-class EntryPoint:
+class EntryPoint(NamedTuple):
     """One line of a distribution's metadata, and whose it is."""
 
     name: str
@@ -30,8 +28,7 @@ class EntryPoint:
     version: str = ""
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """A distribution: its name in normal form, and where its metadata is."""
 
     project: str

@@ -6,7 +6,6 @@ raises, and tells unknown hook names of all plugins together.
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -58,6 +57,8 @@ def _unknown_hooks(manager: pluggy.PluginManager) -> PluginError | None:
     unknown = sorted(n for n in vars(manager.hook) if n not in hookspecs.HOOKS and n[0] != "_")
     if not unknown:
         return None
+    import difflib  # late: for errors alone
+
     near = {n: difflib.get_close_matches(n, hookspecs.HOOKS, 1, 0.6) for n in unknown}
     hints = [f"{n} (did you mean {near[n][0]}?)" if near[n] else n for n in unknown]
     return PluginError(f"there is no hook {', '.join(hints)}")

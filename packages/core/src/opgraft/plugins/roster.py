@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
 from opgraft.errors import OpgraftError, PluginError
 from opgraft.plugins.claims import Claims, clash
@@ -24,8 +22,7 @@ Filter: TypeAlias = "tuple[str, ...] | None"
 Kind: TypeAlias = Literal["device", "optimizer", "command"]
 
 
-@dataclass(frozen=True)
-class PluginStatus:
+class PluginStatus(NamedTuple):
     """One row of `opgraft plugins`."""
 
     name: str
@@ -37,7 +34,7 @@ class PluginStatus:
     remedy: str = ""
     seconds: float = 0.0
     api: tuple[int, int] | None = None
-    offers: tuple[str, ...] = field(default=())
+    offers: tuple[str, ...] = ()
     """What it brings: "device CPU", "pair CPU/GCC", "optimizer greedy", ..."""
 
 
@@ -152,6 +149,8 @@ class Roster:
                     f"setting PLUGINS = {','.join(self.tokens or ())!r}",
                     remedy="Change OPGRAFT_PLUGINS, or using(PLUGINS=...).",
                 )
+        import difflib  # late: for errors alone
+
         near = difflib.get_close_matches(low, [k.lower() for k in known], 1, 0.5)
         nearest = [k for k in known if k.lower() in near]
         hint = f"No plugin that is installed offers it; one may be named opgraft-{low}. "

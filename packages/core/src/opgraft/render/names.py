@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
+
+from opgraft.digest import blake2b
 
 LONGEST: Final = 64
 """No identifier is longer: linkers and drivers have limits, and so do readers."""
@@ -32,7 +33,7 @@ def identifier(name: str) -> str:
     text = "og_" + ("".join(parts) or "Zz")
     if len(text) <= LONGEST:
         return text
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{text[: LONGEST - 18]}Zh{digest}"
 
 

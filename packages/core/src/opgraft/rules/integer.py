@@ -43,9 +43,23 @@ def normal_sum(x: UOp) -> UOp | None:
         a, b = x.src
         if not (b.is_const and (a.op is Ops.ADD or a.op is Ops.MUL or a.is_const)):
             return x.with_src((b, a)) if a.is_const and not b.is_const else None
+    elif _of_two(x):
+        a, b = x.src
+        if place(a) <= place(b):
+            x.remember("normal", True)
+            return None
+        return x.with_src((b, a))
     found = sum_of(x)
     made = build(x.dtype, recombine(x.dtype, found))
     return None if made is x else made
+
+
+def _of_two(x: UOp) -> bool:
+    """Whether both operands are single terms of which nothing can be joined."""
+    a, b = x.src
+    if a is b or a.op in _SUMS or b.op in _SUMS:
+        return False
+    return not (a.op is Ops.IDIV and b.op is Ops.IDIV)
 
 
 _DIVISIONS: Final = (Ops.IDIV, Ops.MOD)

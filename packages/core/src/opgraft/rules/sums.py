@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from opgraft.dtype import DType, wrap
-from opgraft.ir.ops import AxisKind, Ops
-from opgraft.ir.uop import UOp, head_of, node, toposort
+from opgraft.ir.ops import AxisKind, GroupOp, Ops
+from opgraft.ir.uop import UOp, head_of, node
 
 CAP: Final = 12
 
@@ -40,6 +40,7 @@ _PLACES: Final = {
     AxisKind.VECTOR: 5,
 }
 _OUTSIDE: Final = (-1, 0, 0, "")
+_ELEMENTWISE: Final = frozenset(GroupOp.ALU)
 
 
 def _range_key(r: UOp) -> tuple[int, int, int, str]:
@@ -49,7 +50,10 @@ def _range_key(r: UOp) -> tuple[int, int, int, str]:
     return (_PLACES[kind], 1, 0, str(name))
 
 
-def depth(x: UOp) -> tuple[int, int, int, str]:
+Depth: TypeAlias = tuple[int, int, int, str]
+
+
+def depth(x: UOp) -> Depth:
     """Where the value is computed: the key of the innermost loop that it depends on.
 
     Keys order as loops nest: parallel ones outside, then plain ones by name, then reductions.
@@ -57,17 +61,38 @@ def depth(x: UOp) -> tuple[int, int, int, str]:
     return max(map(_range_key, x.ranges), default=_OUTSIDE)
 
 
-def place(x: UOp) -> tuple[tuple[int, int, int, str], int]:
+def _depth_of(x: UOp) -> Depth:
+    """`depth` of an index, remembered with it and with the indices that it is computed from."""
+    if not x.src:
+        return _OUTSIDE
+    stack = [x]
+    while stack:
+        n = stack[-1]
+        memo = n._memo
+        if memo is None or "depth" not in memo:
+            if n.op in _ELEMENTWISE:
+                missing = [s for s in n.src if s.src and "depth" not in (s._memo or ())]
+                if missing:
+                    stack += missing
+                    continue
+                n.remember("depth", max([s._memo["depth"] if s.src else _OUTSIDE for s in n.src]))
+            else:
+                n.remember("depth", depth(n))
+        stack.pop()
+    return x._memo["depth"]  # type: ignore[index, no-any-return]
+
+
+def place(x: UOp) -> tuple[Depth, int]:
     """The key that orders operands: by loop depth, then by structure. Same in every process.
 
     The depth is that of indices alone: other values are not hoisted term by term.
     """
-    if not x.dtype.is_index:
-        return _OUTSIDE, x.order
     memo = x._memo
     found = None if memo is None else memo.get("place")
     if found is None:
-        found = x.remember("place", (depth(x), x.order))
+        if not x.dtype.is_index:
+            return _OUTSIDE, x.order
+        found = x.remember("place", (_depth_of(x), x.order))
     return found  # type: ignore[no-any-return]
 
 
@@ -88,19 +113,21 @@ def sum_of(x: UOp) -> Sum:
     """The node as a sum; of fixed-width integers, equal modulo 2**bits."""
     if x.op not in _INNER:
         return _leaf(x)
-    found = _known(x)
-    if found is not None:
-        return found
-    if _unread(x.src[0]) or _unread(x.src[1]):
-        for below in toposort(x.src, _unread):
-            if _unread(below):
-                _keep(below, _read(below))
-    return _keep(x, _read(x))
-
-
-def _keep(x: UOp, found: Sum | None) -> Sum:
-    # None would mean "not read yet", and a node that held itself would never be freed
-    x.remember("sum", found or ())
+    memo = x._memo
+    found = None if memo is None else memo.get("sum")
+    if found is None:
+        stack = [x]
+        while stack:
+            n = stack[-1]
+            if _unread(n):
+                missing = [s for s in n.src if _unread(s)]
+                if missing:
+                    stack += missing
+                    continue
+                # None would mean "not read yet", and a node that held itself never be freed
+                n.remember("sum", _read(n) or ())
+            stack.pop()
+        found = x._memo["sum"]  # type: ignore[index]
     return found or Sum(0, {x: 1})
 
 
@@ -108,15 +135,7 @@ _INNER: Final = frozenset({Ops.ADD, Ops.MUL})
 
 
 def _unread(n: UOp) -> bool:
-    return n.op in _INNER and _known(n) is None
-
-
-def _known(x: UOp) -> Sum | None:
-    memo = x._memo
-    found = None if memo is None else memo.get("sum")
-    if found == ():
-        return Sum(0, {x: 1})
-    return found
+    return n.op in _INNER and (n._memo is None or "sum" not in n._memo)
 
 
 def _leaf(x: UOp) -> Sum:
@@ -234,7 +253,7 @@ def build(dtype: DType, a: Sum) -> UOp:
         made = _scaled(dtype, atoms[0], terms[atoms[0]])
         for atom in atoms[1:]:
             made = node(plus, (made, _scaled(dtype, atom, terms[atom])))
-            if ordered:
+            if ordered and not is_normal(made):
                 made.remember("normal", True)
     else:
         made = _scaled(dtype, *next(iter(terms.items())))

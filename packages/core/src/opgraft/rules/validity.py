@@ -10,17 +10,19 @@ not, so its index must stay right for all values.
 
 from __future__ import annotations
 
+from math import fsum
 from typing import Any, Final
 
 from opgraft.dtype import dtypes
+from opgraft.ir.bounds import Bounds, bounds_given, bounds_of
 from opgraft.ir.matcher import EqualitySet
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.pattern import UPat, bools, index, values
 from opgraft.ir.rewrite import graph_rewrite
-from opgraft.ir.uop import UOp, substitute
+from opgraft.ir.uop import UOp, node, substitute, toposort
 from opgraft.rules.boolean import clauses_of, limit_of
 from opgraft.rules.optimizer import CostModel
-from opgraft.rules.sums import Sum, build, sum_of
+from opgraft.rules.sums import Sum, add, build, interval, sum_of
 
 # Larger expressions are left as they are: an index has some dozens of nodes.
 _LARGEST: Final = 96
@@ -29,6 +31,9 @@ _COST: Final = CostModel()
 _WORTH: Final = frozenset(
     {Ops.IDIV, Ops.MOD, Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE, Ops.WHERE, Ops.MAX, Ops.MIN, Ops.CAST}
 )
+# Those whose rules look at the bounds of single terms of their operands.
+_COMPUTED: Final = frozenset({Ops.IDIV, Ops.MOD, Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE})
+_ELEMENTWISE: Final = frozenset(GroupOp.ALU)
 
 
 class Facts:
@@ -67,30 +72,89 @@ class Facts:
             self.impossible = True
         self.bounds[node] = (low, high)
 
+    def may_help(self, within: int) -> bool:
+        """Whether something is known of a node of an expression that has these (`_within`)."""
+        for node in self.truths:
+            if _bit(node) & within:
+                return True
+        for node in self.bounds:
+            if _bit(node) & within:
+                return True
+            if _solvable(node) and any(_bit(atom) & within for atom in sum_of(node).terms):
+                return True
+        return False
 
-def _inside(root: UOp) -> tuple[list[UOp], dict[UOp, UOp]] | None:
-    """The elementwise part below the root, and what it stands on; None: it is too large."""
-    part: dict[UOp, None] = {}
-    edge: dict[UOp, UOp] = {}
+
+def _solvable(total: UOp) -> bool:
+    """Whether a bound of this node may be written into other sums: it is a sum of indices."""
+    return total.op is Ops.ADD and total.dtype.is_index
+
+
+def _within(root: UOp) -> int:
+    """Bits of the nodes that `_inside` would find: where the bit of a node is 0 it is not there."""
+    if root.op not in _ELEMENTWISE:
+        return _bit(root)
     stack = [root]
     while stack:
-        n = stack.pop()
-        if n in part or n in edge:
-            continue
-        if n.op in GroupOp.ALU:
-            part[n] = None
-            if len(part) > _LARGEST:
+        n = stack[-1]
+        if n._memo is None or "within" not in n._memo:
+            missing = [
+                s
+                for s in n.src
+                if s.op in _ELEMENTWISE and (s._memo is None or "within" not in s._memo)
+            ]
+            if missing:
+                stack += missing
+                continue
+            bits = _bit(n)
+            for s in n.src:
+                bits |= s._memo["within"] if s.op in _ELEMENTWISE else _bit(s)  # type: ignore[index]
+            n.remember("within", bits)
+        stack.pop()
+    return root._memo["within"]  # type: ignore[index, no-any-return]
+
+
+def _bit(n: UOp) -> int:
+    return 1 << (n.order & 1023)
+
+
+def _inside(root: UOp) -> tuple[dict[UOp, UOp], dict[UOp, UOp]] | None:
+    """The elementwise part below the root, sources first, and what it stands on.
+
+    None: it is too large.
+    """
+    part: dict[UOp, UOp] = {}
+    edge: dict[UOp, UOp] = {}
+    opened: set[UOp] = set()
+    stack = [root]
+    while stack:
+        n = stack[-1]
+        if n in opened:
+            part[n] = n
+            stack.pop()
+        elif n.op in _ELEMENTWISE:
+            opened.add(n)
+            if len(opened) > _LARGEST:
                 return None
-            stack += n.src
+            stack += [s for s in n.src if s not in opened and s not in edge]
         else:
             edge[n] = n
-    return list(part), edge
+            stack.pop()
+    return part, edge
+
+
+def _price(root: UOp, edge: dict[UOp, UOp]) -> float:
+    """The cost of what stands above the edge, each node of the edge that is used included."""
+    return fsum(map(_COST.node, toposort((root,), lambda n: n not in edge)))
 
 
 def simplify_under(condition: UOp | Facts, expr: UOp, equalities: EqualitySet) -> UOp | None:
-    """`expr` made cheaper, equal wherever the condition holds; None: nothing was gained."""
+    """`expr` made cheaper, equal wherever the condition holds; None: nothing was gained.
+
+    What `expr` stands on is left as it is.
+    """
     facts = condition if isinstance(condition, Facts) else Facts(condition)
-    if facts.impossible:
+    if facts.impossible or not facts.may_help(_within(expr)):
         return None
     found = _inside(expr)
     if found is None:
@@ -100,73 +164,219 @@ def simplify_under(condition: UOp | Facts, expr: UOp, equalities: EqualitySet) -
     cost = -1.0
     for changes, back in _views(facts, part, edge):
         current = expr if best is None else best
-        kept = {**edge, **changes}
-        (changed,) = substitute((current,), kept)
+        changed, kept = _with(changes, current, part, edge)
         if changed is current:
             continue
-        made = graph_rewrite(changed, equalities, name="under a condition")
-        (made,) = substitute((made,), back)
-        made = graph_rewrite(made, equalities, name="under a condition")
+        made = graph_rewrite(changed, equalities, name="under a condition", settled=kept)
+        (made,) = substitute((made,), {**edge, **back})
+        made = graph_rewrite(made, equalities, name="under a condition", settled=(*edge, *part))
         if made is current:
             continue
         if cost < 0:
-            cost = _COST.graph(expr)
-        price = _COST.graph(made)
+            cost = _price(expr, edge)
+        price = _price(made, edge)
         if price < cost:
             best, cost = made, price
             again = _inside(made)
             if again is None:
                 break
-            edge = again[1]
+            part, edge = again
     return best
 
 
+def _with(
+    changes: dict[UOp, UOp], root: UOp, part: dict[UOp, UOp], edge: dict[UOp, UOp]
+) -> tuple[UOp, list[UOp]]:
+    """The root with these changes, and the nodes of its part and edge that stay as they are."""
+    now = dict(changes)
+    kept = [n for n in edge if n not in changes]
+    for n in part:
+        if n in now:
+            continue
+        src = n.src
+        for s in src:
+            if s in now:
+                now[n] = node(n.head, tuple([now.get(s, s) for s in src]))
+                break
+        else:
+            kept.append(n)
+    return now.get(root, root), kept
+
+
 def _views(
-    facts: Facts, part: list[UOp], edge: dict[UOp, UOp]
+    facts: Facts, part: dict[UOp, UOp], edge: dict[UOp, UOp]
 ) -> list[tuple[dict[UOp, UOp], dict[UOp, UOp]]]:
     """Ways to write what is known into an expression: (changes, the way back)."""
-    here = {*part, *edge}
     views: list[tuple[dict[UOp, UOp], dict[UOp, UOp]]] = []
     known = {
         n: UOp.const(dtypes.bool.vec(n.dtype.count), holds)
         for n, holds in facts.truths.items()
-        if n in here
+        if n in part or n in edge
     }
     if known:
         views.append((known, {}))
-    if not any(n.op in _WORTH for n in part):
+    worth = [n for n in part if n.op in _WORTH]
+    if not worth:
         return views
     changes: dict[UOp, UOp] = {}
     back: dict[UOp, UOp] = {}
-    for number, (node, (low, high)) in enumerate(facts.bounds.items()):
-        if node.dtype.count != 1 or (low, high) == (node.vmin, node.vmax):
+    narrowed: dict[UOp, Bounds] = {}
+    for number, (total, (low, high)) in enumerate(facts.bounds.items()):
+        if total.dtype.count != 1 or (low, high) == (total.vmin, total.vmax):
+            continue
+        here = total in part or total in edge
+        atom = _atom_of(total, (low, high), worth, part, edge) if _solvable(total) else None
+        if not here and atom is None:
             continue
         if low == high:
-            stand_in = node.const_like(low)
+            stand_in, way = total.const_like(low), {}
         else:
-            stand_in = UOp(Ops.VAR, node.dtype, (), (f"under a condition {number}", low, high))
-            back[stand_in] = node
-        if node in here:
-            changes[node] = stand_in
-        solved = _solved(node, stand_in, here)
-        if solved is not None:
-            views.append((dict([solved]), {} if low == high else {stand_in: node}))
-    if changes:
+            stand_in = UOp(Ops.VAR, total.dtype, (), (f"under a condition {number}", low, high))
+            way = {stand_in: total}
+        if here:
+            changes[total] = stand_in
+            narrowed[total] = (low, high)
+            back.update(way)
+        if atom is not None:
+            views.append(({atom: _solved(total, stand_in, atom)}, way))
+    if changes and _matters(narrowed, part):
         views.append((changes, back))
     return views
 
 
-def _solved(total: UOp, stand_in: UOp, here: set[UOp]) -> tuple[UOp, UOp] | None:
-    """An atom of the sum `total`, and what it is in terms of `stand_in` and the other atoms."""
-    if not total.dtype.is_index or total.op is not Ops.ADD:
-        return None
-    terms = sum_of(total).terms
+def _matters(narrowed: dict[UOp, Bounds], part: dict[UOp, UOp]) -> bool:
+    """Whether narrower bounds of these nodes reach one that may become simpler by them."""
+    now = dict(narrowed)
+    whole: set[UOp] = set()  # sums whose bounds are narrower than their terms say
+    for n, (low, high) in narrowed.items():
+        if low == high:
+            return True
+        if n.op is Ops.ADD or n.op is Ops.MUL:
+            whole.add(n)
+    for n in part:
+        if n in now:
+            continue
+        for s in n.src:
+            if s in now:
+                break
+        else:
+            continue
+        op = n.op
+        if op in _COMPUTED:
+            if any(s in whole for s in n.src) or not n.src[0].dtype.is_index:
+                return True
+            if _decides(op, _number(n), _difference(n), now):
+                return True
+        sources = [now.get(s) or bounds_of(s) for s in n.src]
+        found = bounds_given(n, *sources)
+        if op is Ops.ADD or op is Ops.MUL:
+            now[n] = found
+            if any(s in whole for s in n.src):
+                whole.add(n)
+        elif found != bounds_of(n):
+            if op is Ops.CAST or found[0] == found[1]:
+                return True
+            now[n] = found
+        if (op is Ops.MAX or op is Ops.MIN) and (
+            sources[0][0] >= sources[1][1] or sources[1][0] >= sources[0][1]
+        ):
+            return True
+    return False
+
+
+def _difference(n: UOp) -> Sum:
+    """What a division divides, or the difference of what a comparison compares."""
+    a, b = n.src
+    found = sum_of(a)
+    return found if n.op is Ops.IDIV or n.op is Ops.MOD else add(a.dtype, found, sum_of(b), -1)
+
+
+def _number(n: UOp) -> int | None:
+    value = n.src[1].const_value
+    return None if value is None else int(value)
+
+
+def _decides(op: Ops, by: int | None, found: Sum, narrowed: dict[UOp, Bounds]) -> bool:
+    """Whether the rules of divisions and comparisons may decide otherwise with these bounds.
+
+    A part of a sum has its rest, or its truth, known if it spans less than the divisor, or than
+    twice the factor of another: no term of it may span more.
+    """
+    constant, terms = found
+    if op is Ops.IDIV or op is Ops.MOD:
+        if by is None:
+            return True
+        limit = abs(by)
+    else:
+        low = high = constant
+        for atom, k in terms.items():
+            least, most = narrowed.get(atom) or bounds_of(atom)
+            low += k * (least if k > 0 else most)
+            high += k * (most if k > 0 else least)
+        if high < 0 or low > 0 or (low == 0 and op is Ops.CMPLT):
+            return True
+        if op is not Ops.CMPLT or len(terms) < 2:
+            return False
+        limit = 2 * max(map(abs, terms.values()))
     for atom, k in terms.items():
-        if abs(k) == 1 and atom in here:
-            rest = {a: -j * k for a, j in terms.items() if a is not atom}
-            rest[stand_in] = k
-            return atom, build(total.dtype, Sum(-sum_of(total).constant * k, rest))
+        bounds = narrowed.get(atom)
+        if bounds is not None and abs(k) * (bounds[1] - bounds[0]) < limit:
+            return True
+    return False
+
+
+def _atom_of(
+    total: UOp,
+    bounds: tuple[int, int],
+    worth: list[UOp],
+    part: dict[UOp, UOp],
+    edge: dict[UOp, UOp],
+) -> UOp | None:
+    """The atom of the sum `total` to be written by it, if there is one and it may help.
+
+    It may where the bounds of the sum narrow those of the atom, or where more of the sum stands
+    beside the atom.
+    """
+    constant, terms = sum_of(total)
+    for atom, k in terms.items():
+        if abs(k) == 1 and (atom in part or atom in edge):
+            break
+    else:
+        return None
+    low, high = interval(Sum(constant, {a: j for a, j in terms.items() if a is not atom}))
+    least, most = (bounds[0] - high, bounds[1] - low)
+    if k < 0:
+        least, most = -most, -least
+    least, most = max(least, atom.vmin), min(most, atom.vmax)
+    if (least > atom.vmin or most < atom.vmax) and _matters({atom: (least, most)}, part):
+        return atom
+    for n in worth:
+        if n.op is Ops.WHERE or n.op is Ops.CAST or not n.src[0].dtype.is_index:
+            continue
+        if n.op is Ops.MAX or n.op is Ops.MIN:
+            beside = {**sum_of(n.src[0]).terms, **sum_of(n.src[1]).terms}
+            if atom in beside and any(a in terms for a in beside if a is not atom):
+                return atom
+            continue
+        found = _difference(n)
+        by = found.terms.get(atom)
+        if by is None or not any(a in terms for a in found.terms if a is not atom):
+            continue
+        # atom = k * (total - the rest of it)
+        solved = add(total.dtype, found, Sum(constant, terms), -by * k)
+        solved.terms[total] = by * k
+        if _decides(n.op, _number(n), solved, {total: bounds}):
+            return atom
     return None
+
+
+def _solved(total: UOp, stand_in: UOp, atom: UOp) -> UOp:
+    """An atom of the sum `total` in terms of `stand_in` and the other atoms."""
+    constant, terms = sum_of(total)
+    k = terms[atom]
+    rest = {a: -j * k for a, j in terms.items() if a is not atom}
+    rest[stand_in] = k
+    return build(total.dtype, Sum(-constant * k, rest))
 
 
 def rules(equalities: EqualitySet) -> EqualitySet:

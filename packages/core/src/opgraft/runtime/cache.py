@@ -10,7 +10,6 @@ its mark is removed and made anew; one of another user is not believed. There ar
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import sys
 import time
@@ -20,6 +19,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from opgraft import settings
+from opgraft.digest import blake2b
 from opgraft.forking import ForkLock, renewed_in_children
 
 _MAGIC: Final = b"opgraft1"
@@ -210,7 +210,7 @@ class CompileCache:
     def _name(self, key: str) -> str | None:
         if self.folder is None:
             return None
-        digest = hashlib.blake2b(key.encode(), digest_size=20).hexdigest()
+        digest = blake2b(key.encode(), digest_size=20).hexdigest()
         return os.path.join(self.folder, digest + _SUFFIX)
 
     def _count(self, **more: int) -> None:
@@ -279,7 +279,7 @@ def _trusted(owner: int) -> bool:
 
 
 def _mark(key: str, data: bytes) -> bytes:
-    digest = hashlib.blake2b(key.encode(), digest_size=32)
+    digest = blake2b(key.encode(), digest_size=32)
     digest.update(data)
     return digest.digest() + len(data).to_bytes(8, "little") + _MAGIC
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from opgraft import journal, settings
 from opgraft.errors import CompileError
 from opgraft.forking import ForkLock, renewed_in_children
-from opgraft.ir.text import linear_to_text
-from opgraft.ir.trace import recording, tracing
+from opgraft.ir.recording import recording
 from opgraft.ir.uop import UOp
 from opgraft.runtime import lowered
 from opgraft.runtime.cache import Entry, compile_cache
@@ -230,6 +229,8 @@ def lower_and_render(sink: UOp, selected: Selected) -> Program:
 
     debug = settings.DEBUG
     if debug >= 4:
+        from opgraft.ir.trace import tracing  # late, as above
+
         with tracing() as trace:
             linear = lower(sink, selected.renderer.target)
         for step in trace.steps:
@@ -237,6 +238,8 @@ def lower_and_render(sink: UOp, selected: Selected) -> Program:
     else:
         linear = lower(sink, selected.renderer.target)
     if debug >= 3:
+        from opgraft.ir.text import linear_to_text  # late, as above
+
         print(linear_to_text(linear), file=sys.stderr)
     source = selected.renderer.render(linear)
     return Program.of(linear, source, entry=selected.renderer.entry(linear.name))

@@ -7,7 +7,6 @@ checkout, or a plugin that comes or goes, makes other keys.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -16,8 +15,8 @@ from functools import cache
 from typing import Any, Final
 
 from opgraft import port
+from opgraft.digest import blake2b
 from opgraft.dtype import to_dtype
-from opgraft.ir.text import parse, to_text
 from opgraft.ir.uop import UOp
 from opgraft.runtime.cache import compile_cache
 from opgraft.runtime.program import Program
@@ -46,7 +45,7 @@ def pack(program: Program) -> bytes:
             "entry": program.entry,
             "params": [(dtype.name, size) for dtype, size in program.params],
             "variables": [(*v.arg, v.dtype.name) for v in program.variables],
-            "parallel": to_text(parallel) if isinstance(parallel, UOp) else parallel,
+            "parallel": _written(parallel) if isinstance(parallel, UOp) else parallel,
             "launch": program.launch,
             "written": program.written,
             "operations": program.operations,
@@ -68,11 +67,23 @@ def unpack(data: bytes) -> Program:
             UOp.variable(name, least, greatest, to_dtype(dtype))
             for name, least, greatest, dtype in facts["variables"]
         ),
-        parallel=parse(parallel) if isinstance(parallel, str) else parallel,
+        parallel=_read(parallel) if isinstance(parallel, str) else parallel,
         launch=(tuple(groups), tuple(threads)),
         written=tuple(facts["written"]),
         operations=facts["operations"],
     )
+
+
+def _written(extent: UOp) -> str:
+    from opgraft.ir.text import to_text  # late: few kernels have an extent that varies
+
+    return to_text(extent)
+
+
+def _read(extent: str) -> UOp:
+    from opgraft.ir.text import parse  # late, as above
+
+    return parse(extent)
 
 
 @cache
@@ -80,7 +91,7 @@ def fingerprint() -> str:
     """A digest of the code that lowers, looked up once per process."""
     plugins = port.installed_plugins()
     packages = dict.fromkeys(["opgraft", *(value.split(".")[0] for value, _, _ in plugins)])
-    digest = hashlib.blake2b(repr(sorted(plugins)).encode(), digest_size=20)
+    digest = blake2b(repr(sorted(plugins)).encode(), digest_size=20)
     for line in files(packages):
         digest.update(line.encode())
     return digest.hexdigest()

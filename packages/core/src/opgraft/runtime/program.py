@@ -57,7 +57,8 @@ class Program:
         extent: int | UOp | None = None
         if linear.parallel is not None:
             size = linear.parallel.src[0]
-            extent = int(size.arg) if size.arg is not None and not size.src else size
+            known = size.const_value
+            extent = size if known is None else int(known)
         return Program(
             name=linear.name,
             source=source,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from opgraft.forking import ForkLock
 from opgraft_tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Sequential(Module):
 # Statistics with an update that nobody has computed yet. The next step of an optimizer computes
 # them with its own; otherwise the graph of updates would grow from step to step.
 _updated: Final[weakref.WeakValueDictionary[int, Tensor]] = weakref.WeakValueDictionary()
-_lock: Final = threading.Lock()
+_lock: Final = ForkLock()
 
 
 def note_update(tensor: Tensor) -> None:

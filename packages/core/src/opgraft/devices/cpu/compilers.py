@@ -10,18 +10,20 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from opgraft.api import (
     Compiler,
     CompilerPair,
     Probe,
-    Renderer,
     Target,
     compile_cache,
     errors,
     settings,
 )
+
+if TYPE_CHECKING:
+    from opgraft.api import Renderer
 
 _STRICT: Final = ("-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 """What docs/meaning.md asks of a C compiler."""

@@ -239,12 +239,12 @@ ll og_run(const step *steps, ll count, ll threads) {
         if (shared >= WAKE_FROM) wake();
         for (const step *s = steps; s < steps + count; s++) {
             if (s->work >= SPLIT_FROM && s->extent > 1) run_shared(s, threads);
-            else if (s->extent > 0) s->function(s->buffers, s->variables, 0, s->extent);
+            else s->function(s->buffers, s->variables, 0, s->extent);
         }
         pthread_mutex_unlock(&owner);
     } else {
         for (const step *s = steps; s < steps + count; s++)
-            if (s->extent > 0) s->function(s->buffers, s->variables, 0, s->extent);
+            s->function(s->buffers, s->variables, 0, s->extent);
     }
     float_restore(mode);
     return now() - begin;

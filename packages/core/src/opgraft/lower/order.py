@@ -1,0 +1,103 @@
+"""Keep the order of effects that reach the same memory.
+
+Before: the effects of a kernel stand in program order; a LOAD without AFTER sees the data from
+before the kernel. After: where that order could be lost, because statements share loops or have
+none in common, it is written down as AFTER: a store waits for an earlier store, and for whoever
+reads what it overwrites. Statements that meet only at one iteration of their common loops (the
+usual kernel in place) are left alone: linearize orders them inside of the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opgraft.errors import LoweringError
+from opgraft.ir.ops import Ops
+from opgraft.ir.overlap import apart, may_meet
+from opgraft.ir.uop import UOp, toposort
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """A top-level effect: where it stores, and its loads of old data."""
+
+    node: UOp
+    store: UOp
+    loops: tuple[UOp, ...]
+    loads: tuple[UOp, ...]
+
+
+def order_effects(sink: UOp) -> UOp:
+    """The kernel with the order of conflicting effects made explicit."""
+    if len(sink.src) < 2:
+        return sink
+    written = {_buffer(n) for n in sink.toposort() if n.op is Ops.STORE}
+    effects = [_effect(n, written) for n in sink.src]
+    first: dict[int, list[int]] = {i: [] for i in range(len(effects))}
+    for later, b in enumerate(effects):
+        for earlier, a in enumerate(effects[:later]):
+            if a.store is b.store:
+                continue
+            same = _buffer(a.store) is _buffer(b.store)
+            if same and may_meet(a.store.src[1], b.store.src[1]):
+                first[later].append(earlier)
+            if _overwrites(a, b):
+                first[earlier].append(later)
+            if _overwrites(b, a):
+                first[later].append(earlier)
+    if not any(first.values()):
+        return sink
+    done: dict[int, UOp] = {}
+    changed: dict[UOp, UOp] = {}  # stores, wherever they are named
+    for i in _sorted(first):
+        store = effects[i].store
+        waits = tuple(dict.fromkeys(done[j] for j in first[i]))
+        if waits:
+            rest = [part.substitute(changed) for part in store.src[1:]]
+            changed[store] = store.with_src((store.src[0].after(*waits), *rest))
+        done[i] = effects[i].node.substitute(changed)
+    return sink.with_src(tuple(done[i] for i in range(len(effects))))
+
+
+def _effect(n: UOp, written: set[UOp]) -> _Effect:
+    loops: list[UOp] = []
+    store = n
+    while store.op is Ops.END:
+        loops.extend(store.src[1:])
+        store = store.src[0]
+    loads = [m for m in toposort((n,)) if m.op is Ops.LOAD and m.src[0] in written]
+    return _Effect(n, store, tuple(loops), tuple(loads))
+
+
+def _overwrites(writer: _Effect, reader: _Effect) -> bool:
+    """Whether `writer` may destroy what another iteration of `reader` is still to read."""
+    shared = tuple(r for r in writer.loops if r in reader.loops)
+    for load in reader.loads:
+        index, place = load.src[1], writer.store.src[1]
+        if load.src[0] is not _buffer(writer.store) or not may_meet(index, place):
+            continue
+        if not shared or not apart(index, place, shared):
+            return True
+    return False
+
+
+def _buffer(store: UOp) -> UOp:
+    buffer = store.src[0]
+    while buffer.op is Ops.AFTER:
+        buffer = buffer.src[0]
+    return buffer
+
+
+def _sorted(first: dict[int, list[int]]) -> list[int]:
+    done: dict[int, None] = {}
+    left = list(first)
+    while left:
+        ready = [i for i in left if all(j in done for j in first[i])]
+        if not ready:
+            raise LoweringError(
+                "effects of one kernel each overwrite what the other still has to read",
+                remedy="store one of them to a buffer of its own first",
+            )
+        done.update(dict.fromkeys(ready))
+        left = [i for i in left if i not in done]
+    return list(done)
