@@ -63,9 +63,11 @@ def test_exp_takes_few_operations_beside_exp2() -> None:
 @pytest.mark.parametrize(
     ("name", "exact", "limit"),
     [
-        ("expm1", np.expm1, 4),
+        ("expm1", np.expm1, 3),
+        ("sinh", np.sinh, 3),
+        ("cosh", np.cosh, 2.5),
         ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), 3),
-        ("tanh", np.tanh, 6),
+        ("tanh", np.tanh, 5),
         ("softplus", lambda x: np.logaddexp(0, x), 4),
     ],
 )
@@ -78,6 +80,16 @@ def test_what_is_built_on_exp_is_accurate_far_out(dtype, name, exact, limit) -> 
     with np.errstate(all="ignore"):
         wanted = exact(x.astype(np.longdouble))
     assert ulps(found, wanted) <= limit
+
+
+def test_hyperbolic_functions_overflow_where_they_must() -> None:
+    """exp(89) is infinite in float32, its half is not."""
+    x = np.array([88.8, 89.4, 89.42, -89.4, 1e30, -np.inf], np.float32)
+    for name in ("sinh", "cosh"):
+        (found,) = run(getattr(Tensor(x), name)())
+        with np.errstate(over="ignore"):
+            wanted = getattr(np, name)(x.astype(np.longdouble))
+        assert ulps(found, wanted) <= 3
 
 
 def test_logsumexp_and_softmax_are_accurate_far_out() -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import array
 from typing import Any
 
-from opgraft import DType
+import numpy as np
+
+from opgraft import DType, dtypes
+from opgraft.devices.interp.executor import execute as run_program
 from opgraft.ir import UOp
 from opgraft.ir.evaluate import bits_to_value, value_to_bits
+from opgraft.ir.linear import LinearProgram
 from opgraft.runtime import Device, compile_kernel
 
 from .memory import parameters
@@ -47,4 +51,22 @@ def execute(
         out = bytearray(buffer.nbytes)
         buffer.copy_out(memoryview(out))
         result[slot] = decode(bytes(out), dtype)
+    return result
+
+
+def interpret(program: LinearProgram, memory: Memory) -> Memory:
+    """The memory after the interpreter carried out a program, whatever target it was made for.
+
+    64-bit integers may have become pairs of words: the bytes in memory are the same.
+    """
+    slots = sorted(memory)
+    arrays = []
+    for slot, p in zip(slots, program.params, strict=True):
+        kept = p.dtype if len(memory[slot]) == p.arg[1] else dtypes.int64
+        arrays.append(np.frombuffer(bytearray(encode(memory[slot], kept)), np.uint8))
+    run_program(program, arrays)
+    result: Memory = {}
+    for slot, p, data in zip(slots, program.params, arrays, strict=True):
+        kept = p.dtype if len(memory[slot]) == p.arg[1] else dtypes.int64
+        result[slot] = decode(data.tobytes(), kept)
     return result

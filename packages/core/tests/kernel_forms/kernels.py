@@ -170,6 +170,84 @@ def convolution(channels: int = 3, size: int = 8, taps: int = 3) -> UOp:
     return kernel("convolution", out.store(c * size + i, product.reduce(Ops.ADD, k, t)).end(c, i))
 
 
+def chained_in_place(size: int = 41) -> UOp:
+    """Three arrays updated from each other's old values, as an optimizer's step does."""
+    i = loop(size, "i")
+    a, b, c = (param(s, size) for s in range(3))
+    return kernel(
+        "chained_in_place",
+        a.store(i, a.load(i) + b.load(i)).end(i),
+        b.store(i, b.load(i) * 2.0 + a.load(i)).end(i),
+        c.store(i, c.load(i) + b.load(i)).end(i),
+    )
+
+
+def rows_in_place(height: int = 5, width: int = 12) -> UOp:
+    """The sum of each row, and the row doubled in place."""
+    i, j, k = loop(height, "i"), loop(width, "j"), over(width, "k")
+    x, total = param(0, height * width), param(1, height)
+    at = i * width + j
+    row = x.load(i * width + k).reduce(Ops.ADD, k)
+    return kernel(
+        "rows_in_place", total.store(i, row).end(i), x.store(at, x.load(at) * 2.0).end(i, j)
+    )
+
+
+def less_its_maximum(size: int = 23) -> UOp:
+    i, k = loop(size, "i"), over(size, "k")
+    x = param(0, size)
+    value = x.load(i) - x.load(k).reduce(Ops.MAX, k)
+    return kernel("less_its_maximum", x.store(i, value).end(i))
+
+
+def last_store_wins(size: int = 41) -> UOp:
+    i, j = loop(size, "i"), loop(size, "j")
+    out, a, b, c = (param(s, size) for s in range(4))
+    return kernel(
+        "last_store_wins",
+        out.store(i, a.load(i)).end(i),
+        out.store(j * -1 + (size - 1), b.load(j)).end(j),
+        out.store(i, c.load(i)).end(i),
+    )
+
+
+def colliding_stores(size: int = 16) -> UOp:
+    """Several iterations store to one element: the last of them, in order, stays."""
+    i, j = loop(size, "i"), loop(size, "j")
+    out, v = param(0, 2 * size), param(1, size * size)
+    return kernel("colliding_stores", out.store(i + j, v.load(j * size + i)).end(i, j))
+
+
+def read_before_overwritten(size: int = 40) -> UOp:
+    """The second output needs all of the first one's old data, in reverse."""
+    i = loop(size, "i")
+    out, other, a = (param(s, size) for s in range(3))
+    return kernel(
+        "read_before_overwritten",
+        out.store(i, a.load(i) * 2.0).end(i),
+        other.store(i, out.load(i * -1 + (size - 1)) + 1.0).end(i),
+    )
+
+
+def sums_beside_rows(height: int = 4, width: int = 2) -> UOp:
+    """Sums over the whole column, used in every row."""
+    i, j, k = loop(height, "i"), loop(width, "j"), over(height, "k")
+    out, a = param(0, height * width), param(1, height * width)
+    total = a.load(k * width + j).reduce(Ops.ADD, k)
+    at = i * width + j
+    return kernel("sums_beside_rows", out.store(at, a.load(at) * total).end(i, j))
+
+
+def names_that_look_alike() -> UOp:
+    """Ranges named as the scheduler would name new ones."""
+    i, j = loop(6, "k"), loop(8, "k_1")
+    k, other = over(8, "k.v"), over(8, "k.o")
+    out, a, b = param(0, 48), param(1, 48), param(2, 64)
+    row = a.load(i * 8 + k).reduce(Ops.MAX, k)
+    product = ((a.load(i * 8 + other) - row) * b.load(other * 8 + j)).reduce(Ops.ADD, other)
+    return kernel("names_that_look_alike", out.store(i * 8 + j, product).end(i, j))
+
+
 NAMED: dict[str, Callable[[], UOp]] = {
     f.__name__: f
     for f in (
@@ -191,6 +269,14 @@ NAMED: dict[str, Callable[[], UOp]] = {
         transposed,
         in_place,
         convolution,
+        chained_in_place,
+        rows_in_place,
+        less_its_maximum,
+        last_store_wins,
+        colliding_stores,
+        read_before_overwritten,
+        sums_beside_rows,
+        names_that_look_alike,
     )
 }
 

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from kernel_forms import kernels
+from kernel_forms.execute import execute, interpret
+from kernel_forms.memory import expected, fill
 from opgraft import Device, DType, dtypes, using
 from opgraft.errors import LoweringError
-from opgraft.ir import AxisKind, Ops, UOp
+from opgraft.ir import AxisKind, Ops, Space, UOp
 from opgraft.ir.linear import KernelInfo, LinearProgram
 from opgraft.ir.spec import check
 from opgraft.lower.pipeline import lower
 from opgraft.opt.actions import Parallel, Split
 from opgraft.target import Target
-
-from kernel_forms import kernels
-from kernel_forms.execute import execute
-from kernel_forms.memory import expected, fill
 
 DEVICES = ["INTERP", "CPU"]
 
@@ -95,6 +94,88 @@ def test_a_load_is_not_moved_out_of_a_loop_that_may_be_empty(device) -> None:  #
     assert execute(device, sink, memory, {"n": 2})[0] == [memory[1][1] * 3.0]
 
 
+@pytest.mark.parametrize("fill_local", [False, True])
+def test_nothing_is_loaded_for_a_loop_that_has_no_iterations(  # type: ignore[no-untyped-def]
+    device, fill_local: bool
+) -> None:
+    n = UOp.variable("n", 0, 4)
+    i, k, own = UOp.range(n, "i"), kernels.over(100, "k"), kernels.loop(100, "l")
+    out, a = kernels.param(0, 4), kernels.param(1, 400)
+    if fill_local:
+        row = UOp(Ops.LOCAL, dtypes.float32, (), ("row", 100, Space.PRIVATE))
+        filled = row.after(row.store(own, a.load((n - 1) * 100 + own)).end(own))
+        value = filled.load(k).reduce(Ops.MAX, k)
+    else:
+        value = a.load((n - 1) * 100 + k).reduce(Ops.ADD, k)
+    sink = kernels.kernel("empty", out.store(i, value).end(i))
+    memory = fill(sink)
+    assert execute(device, sink, memory, {"n": 0})[0] == memory[0]
+    last = memory[1][100:200]
+    want = max(last) if fill_local else sum(last)
+    assert execute(device, sink, memory, {"n": 2})[0] == [want, want, *memory[0][2:]]
+
+
+def test_what_stands_beside_an_empty_parallel_loop_is_done(device) -> None:  # type: ignore[no-untyped-def]
+    n = UOp.variable("n", 0, 40)
+    i = UOp.range(n * 2, "i")
+    out, a, other = kernels.param(0, 80), kernels.param(1, 80), kernels.param(2, 1)
+    sink = kernels.kernel(
+        "beside", out.store(i, a.load(i) * 2.0).end(i), other.store(0, UOp.const("float32", 5.0))
+    )
+    memory = fill(sink)
+    assert execute(device, sink, memory, {"n": 0})[2] == [5.0]
+    assert execute(device, sink, memory, {"n": 40})[0] == [2 * v for v in memory[1]]
+
+
+def test_a_parallel_loop_may_have_a_variable_extent(device) -> None:  # type: ignore[no-untyped-def]
+    n = UOp.variable("n", 1, 9)
+    i = UOp.range(n, "i")
+    out, a = kernels.param(0, 9), kernels.param(1, 9)
+    sink = kernels.kernel("spread", out.store(i, a.load(i) * 2.0).end(i))
+    memory = fill(sink)
+    got = execute(device, sink, memory, {"n": 5})[0]
+    assert got == [2 * v for v in memory[1][:5]] + memory[0][5:]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.int8], ids=str)
+def test_a_variable_of_a_narrow_dtype_arrives_as_a_value(device, dtype: DType) -> None:  # type: ignore[no-untyped-def]
+    x = UOp.variable("x", -2, 2, dtype)
+    i = kernels.loop(9, "i")
+    out, a = kernels.param(0, 9, dtype), kernels.param(1, 9, dtype)
+    sink = kernels.kernel("scaled", out.store(i, a.load(i) * x).end(i))
+    memory = fill(sink)
+    assert execute(device, sink, memory, {"x": 2})[0] == [2 * v for v in memory[1]]
+
+
+def test_an_index_from_memory_that_is_far_out_of_range_does_not_wrap_into_it(device) -> None:  # type: ignore[no-untyped-def]
+    i = kernels.loop(4, "i")
+    out, a, where = kernels.param(0, 4), kernels.param(1, 10), kernels.param(2, 4, dtypes.int64)
+    at = where.load(i).cast(dtypes.index) * 4 + i
+    sink = kernels.kernel("far", out.store(i, a.load(at, (at >= 0) & (at < 10), -1.0)).end(i))
+    memory = fill(sink)
+    memory[2] = [1, 2, 2**62, -(2**63)]
+    got = execute(device, sink, memory)[0]
+    assert got == [memory[1][4], memory[1][9], -1.0, -1.0]
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_the_program_of_one_target_runs_the_same_on_the_interpreter(seed: int) -> None:
+    """INTERP schedules for itself elsewhere; here it carries out what the CPU would."""
+    sink = kernels.RandomKernel(seed).make()
+    memory = fill(sink, seed)
+    assert interpret(lower(sink, CPU), memory) == expected(sink, memory)
+
+
+@pytest.mark.parametrize("name", kernels.NAMED)
+def test_a_kernel_means_the_same_without_64_bit_integers(name: str) -> None:
+    target = replace(CPU, compute=CPU.compute - {dtypes.int64, dtypes.uint64})
+    sink = kernels.NAMED[name]()
+    memory = fill(sink)
+    with using(SPEC=True):
+        program = lower(sink, target)
+    assert interpret(program, memory) == expected(sink, memory)
+
+
 # ---- what the list of instructions looks like
 
 PLAIN = Target("plain", vector_bytes=0, parallel=None)
@@ -168,7 +249,7 @@ def test_the_width_comes_from_every_intermediate_not_from_the_result() -> None:
     program = lower(kernels.kernel("k", out.store(index, UOp.const("uint8", 1))), PLAIN)
     wide = [n for n in program.instructions if n.op in (Ops.MUL, Ops.SHL, Ops.ADD)]
     assert any(n.dtype is dtypes.int64 for n in wide) or all(
-        -(1 << 31) <= n.vmin and n.vmax < 1 << 31 for n in wide
+        n.vmin >= -(1 << 31) and n.vmax < 1 << 31 for n in wide
     )
 
 

@@ -77,7 +77,19 @@ def differentiable_order(outputs: Sequence[UOp]) -> list[UOp]:
 
 def depends_on_leaf(uop: UOp) -> bool:
     """Whether a gradient of this value would reach any leaf."""
-    return bool(_owners) and any(leaf_owners(n) for n in differentiable_order([uop]))
+    if not _owners:
+        return False
+    seen = {uop}
+    stack = [uop]
+    while stack:
+        top = stack.pop()
+        if leaf_owners(top):
+            return True
+        for source in _below(top):
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return False
 
 
 def gradients(outputs: Sequence[tuple[UOp, UOp]], wanted: Sequence[UOp]) -> dict[UOp, UOp]:

@@ -62,27 +62,37 @@ _FORMATS: Final[dict[DType, _Format]] = {
 
 def exponential(a: UOp) -> UOp:
     """e to the power of a, of float32 or float64."""
+    return _exponential(a, 0)
+
+
+def half_exponential(a: UOp) -> UOp:
+    """Half of e to the power of a, which overflows later."""
+    return _exponential(a, 1)
+
+
+def _exponential(a: UOp, halvings: int) -> UOp:
     form = _FORMATS[a.dtype]
     # without this -inf - -inf were nan; nan passes
     a = choose(less(a, like(a, form.least)), form.least, a)
-    short = _shortened(scale(a, LOG2_E), form)
+    short = _shortened(scale(a, LOG2_E), form, halvings)
     rest = add(add(a, scale(short, -form.upper)), scale(short, -form.lower))
-    power = elementwise(Ops.EXP2, short)
+    power = elementwise(Ops.EXP2, shifted(short, -halvings) if halvings else short)
     return add(power, mul(power, rest))
 
 
 def power_of_two(high: UOp, low: UOp) -> UOp:
     """2 to the power of the sum of two finite numbers, the second much smaller than the first."""
     form = _FORMATS[high.dtype]
-    short = _shortened(add(high, low), form)
+    short = _shortened(add(high, low), form, 0)
     short = choose(less(short, like(short, form.zero)), form.zero, short)
     rest = scale(add(sub(high, short), low), LN_2)
     power = elementwise(Ops.EXP2, short)
     return add(power, mul(power, rest))
 
 
-def _shortened(a: UOp, form: _Format) -> UOp:
+def _shortened(a: UOp, form: _Format, halvings: int) -> UOp:
     """The multiple of the step next to a number."""
     short = shifted(shifted(a, form.magic), -form.magic)
     # its power of 2 stays finite, so that the rest can tell an overflow from the greatest result
-    return choose(less(like(a, form.largest), short), form.largest, short)
+    largest = form.largest + halvings
+    return choose(less(like(a, largest), short), largest, short)

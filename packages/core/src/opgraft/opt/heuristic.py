@@ -185,6 +185,8 @@ def _lanes(kernel: Kernel, statement: UOp, target: Target) -> int:
     widest = 1
     for n in statement.src[0].toposort():
         if n.op in GroupOp.ALU or n.op in (Ops.LOAD, Ops.REDUCE):
+            if n.dtype.is_int and n.dtype.bits > 32 and n.dtype not in target.compute:
+                return 1  # such a value will be two words, which don't lie side by side
             widest = max(widest, n.dtype.itemsize)
     if statement.op is Ops.REDUCE:
         widest = max(widest, statement.dtype.itemsize)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from opgraft.dtype import DType
 from opgraft_tensor.nn.module import take_updates
 from opgraft_tensor.tensor import Tensor, realize_all
 
@@ -43,9 +44,13 @@ class Optimizer(ABC):
             assert p.grad is not None
             together += p.grad.origins()
         rates = self._rates()
+        shared: dict[tuple[DType, str], list[Tensor]] = {}
         for i, p in moved:
             assert p.grad is not None
-            together += self._update(i, p, p.grad.detach(), rates)
+            numbers = shared.get((p.dtype, p.device))
+            if numbers is None:
+                numbers = shared[p.dtype, p.device] = _numbers(p, rates)
+            together += self._update(i, p, p.grad.detach(), numbers)
             together.append(p)
         self.zero_grad()
         realize_all(list({id(t): t for t in together}.values()))
@@ -55,9 +60,7 @@ class Optimizer(ABC):
         """Numbers that change from step to step."""
 
     @abstractmethod
-    def _update(
-        self, index: int, p: Tensor, gradient: Tensor, rates: tuple[float, ...]
-    ) -> list[Tensor]:
+    def _update(self, index: int, p: Tensor, gradient: Tensor, rates: list[Tensor]) -> list[Tensor]:
         """Assign the parameter and its state; the tensors of the state."""
 
     def state(self) -> list[Tensor]:
@@ -66,7 +69,7 @@ class Optimizer(ABC):
 
 
 def _numbers(p: Tensor, values: tuple[float, ...]) -> list[Tensor]:
-    """Numbers as data on the parameter's device, in its dtype."""
+    """Numbers as data on the parameter's device, in its dtype; once for all that share the two."""
     return [Tensor(np.array(v), dtype=p.dtype, device=p.device) for v in values]
 
 
@@ -95,10 +98,8 @@ class SGD(Optimizer):
     def _rates(self) -> tuple[float, ...]:
         return (self.lr,)
 
-    def _update(
-        self, index: int, p: Tensor, gradient: Tensor, rates: tuple[float, ...]
-    ) -> list[Tensor]:
-        (rate,) = _numbers(p, rates)
+    def _update(self, index: int, p: Tensor, gradient: Tensor, rates: list[Tensor]) -> list[Tensor]:
+        (rate,) = rates
         old = p.detach()
         if self.weight_decay:
             gradient = gradient + old * self.weight_decay
@@ -142,10 +143,8 @@ class Adam(Optimizer):
         first, second = [1 - b**self.steps for b in self.betas]
         return self.lr / first, 1 / second, 1 - self.lr * self.weight_decay
 
-    def _update(
-        self, index: int, p: Tensor, gradient: Tensor, rates: tuple[float, ...]
-    ) -> list[Tensor]:
-        rate, correction, decay = _numbers(p, rates)
+    def _update(self, index: int, p: Tensor, gradient: Tensor, rates: list[Tensor]) -> list[Tensor]:
+        rate, correction, decay = rates
         old = p.detach()
         if self.weight_decay:
             if self.decoupled:
