@@ -112,12 +112,12 @@ def watched() -> Iterator[Stages]:
         found.signatures += 1
         return originals[3](*arguments)
 
-    plan.schedule, kernels.lower_and_render = planning, lowering  # type: ignore[misc, assignment]
+    plan.schedule, kernels.lower_and_render = planning, lowering  # type: ignore[assignment]
     kernels.compiled, Generator.function = compiling, function  # type: ignore[assignment, method-assign]
     try:
         yield found
     finally:
-        plan.schedule, kernels.lower_and_render = originals[:2]  # type: ignore[misc]
+        plan.schedule, kernels.lower_and_render = originals[:2]
         kernels.compiled, Generator.function = originals[2:]  # type: ignore[method-assign]
 
 

@@ -20,6 +20,7 @@ import random_programs
 import statements
 import tensor_programs
 from opgraft.ir.ops import Ops
+from opgraft.ir.uop import toposort
 from opgraft_tensor.exchange import storage_values
 from opgraft_tensor.realize import realize
 from oracle import evaluate_numpy
@@ -29,6 +30,9 @@ def differences(seed: int, device: str) -> list[str]:
     """What the array graphs of this seed give wrong; the NumPy oracle says what is right."""
     # no tensor holds the inputs: they may be overwritten, so they are no outputs here
     outputs = [o for o in random_programs.program(seed) if o.op is not Ops.BUFFER]
+    for node in toposort(outputs):
+        if node.op is Ops.BUFFER:  # its content is on the host yet
+            node.arg.device = device
     expected = [evaluate_numpy(o) for o in outputs]
     try:
         results = [storage_values(made.arg) for made in realize(outputs, device)]

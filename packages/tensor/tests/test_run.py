@@ -13,6 +13,7 @@ from opgraft.ir.uop import UOp
 from opgraft_tensor import Tensor, graph
 from opgraft_tensor import plan as planner
 from opgraft_tensor.assemble import schedule
+from opgraft_tensor.devices import open_device
 from opgraft_tensor.exchange import storage_values
 from opgraft_tensor.facts import Prices
 from opgraft_tensor.normalise import canonical
@@ -32,7 +33,7 @@ PRICES = [
 def values(outputs: list[UOp], prices: Prices, device: str = "CPU") -> list[np.ndarray]:
     """The outputs as this device computes them under these prices."""
     found = canonical(outputs, lambda _: False)
-    made = planner.run(schedule(found.outputs, prices, device), found.storages, device)
+    made = planner.run(schedule(found.outputs, prices, device), found.storages, open_device(device))
     return [storage_values(s) for s in made]
 
 

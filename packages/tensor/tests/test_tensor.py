@@ -171,3 +171,10 @@ def test_a_value_read_twice_is_computed_once() -> None:
     x.numpy()
     assert x.uop is node
     assert value(x).tolist() == [2, 3]
+
+
+def test_an_integer_beyond_64_bits_is_refused() -> None:
+    for data in (2**70, -(2**63) - 1, [2**70]):
+        with pytest.raises(OverflowError):
+            Tensor(data)
+    assert Tensor(-(2**63)).item() == -(2**63)

@@ -24,7 +24,8 @@ def some() -> Draft:
 
 
 def with_sink(made: Draft, number: int, change: Callable[[UOp], UOp]) -> None:
-    made.kernels[number].sink = change(made.kernels[number].sink)
+    kernel = made.kernels[number]
+    made.kernels[number] = kernel._replace(sink=change(kernel.sink))
 
 
 def test_a_right_plan_passes() -> None:

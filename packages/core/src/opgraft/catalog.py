@@ -60,6 +60,8 @@ class Catalog:
         self._lock: Final = ForkLock()
         self._opened: dict[tuple[EntryPoint, str, int], OpenDevice] = {}
         self._defaults: dict[object, OpenDevice] = {}
+        self._named: dict[tuple[str, object], OpenDevice] = {}
+        """What a name meant under a value of the setting PLUGINS: a look-up for every realize."""
 
     # ---- names
 
@@ -108,15 +110,24 @@ class Catalog:
         """
         if isinstance(name, OpenDevice):
             return name
+        asked = (name, settings.PLUGINS)
+        known = self._named.get(asked)
+        if known is not None:
+            known.check_process()
+            return known
         kind, index = self._parse(name)
-        return self._open(self._registry.device(kind, name), index)
+        return self._open(self._registry.device(kind, name), index, asked)
 
-    def _open(self, claim: Claim[DeviceSpec], index: int) -> OpenDevice:
+    def _open(
+        self, claim: Claim[DeviceSpec], index: int, asked: tuple[str, object] | None = None
+    ) -> OpenDevice:
         key = (claim.plugin.entry, claim.item.name, index)
         with self._lock:
             device = self._opened.get(key)
             if device is None:
                 device = self._opened[key] = self._make(claim, index)
+            if asked is not None:
+                self._named[asked] = device
         device.check_process()
         return device
 
@@ -219,6 +230,7 @@ class Catalog:
             opened = list(self._opened.values())
             self._opened.clear()
             self._defaults.clear()
+            self._named.clear()
         failed: list[Exception] = []
         for device in reversed(opened):
             if device.process == os.getpid():

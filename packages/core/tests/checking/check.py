@@ -77,6 +77,7 @@ _AT_IMPORT: Final = ("_not", "_negative", "_chained", "<lambda>", "Sum")
 _ROUNDS: Final = 4
 # How often a rule with lines that were not reached is drawn again; and those with helpers.
 _TURNS: Final = 4
+_TOOL: Final = 4  # a number that sys.monitoring has reserved for nobody
 _MORE: Final = 3
 
 
@@ -123,22 +124,61 @@ class Record:
         )
 
 
+def _is_watched(code: CodeType) -> bool:
+    file = code.co_filename
+    return f"{os.sep}rules{os.sep}" in file or file.endswith("canaries.py")
+
+
 class Reached:
-    """Which lines of the code in some files ran, recorded while it is entered."""
+    """Which lines of the code in some files ran, recorded while it is entered.
+
+    From Python 3.12 by `sys.monitoring`: there it costs nothing after a line's first run, and
+    `sys.settrace` ten times what it did.
+    """
 
     def __init__(self) -> None:
         self.lines: dict[str, set[int]] = {}
         self.rule = ""
         self.files: dict[str, dict[str, None]] = {}  # the rules that entered each file
+        self.active = False
+        if sys.version_info >= (3, 12):
+            monitoring, events = sys.monitoring, sys.monitoring.events
+            if monitoring.get_tool(_TOOL) is None:
+                monitoring.use_tool_id(_TOOL, "opgraft's checks")
+            monitoring.register_callback(_TOOL, events.PY_START, self._start)
+            monitoring.register_callback(_TOOL, events.LINE, self._line)
+            monitoring.set_events(_TOOL, events.PY_START)
+            monitoring.restart_events()  # lines that one before this has seen, too
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if sys.version_info >= (3, 12) and sys.monitoring.get_tool(_TOOL) is not None:
+            sys.monitoring.set_events(_TOOL, 0)
+            sys.monitoring.free_tool_id(_TOOL)
+
+    # ---- Python 3.12 and later
+
+    def _start(self, code: CodeType, offset: int) -> Any:
+        if not _is_watched(code):
+            return sys.monitoring.DISABLE
+        if self.active:
+            sys.monitoring.set_local_events(_TOOL, code, sys.monitoring.events.LINE)
+            self._entered(code).add(code.co_firstlineno)
+        return None
+
+    def _line(self, code: CodeType, line: int) -> Any:
+        if not self.active:
+            return None
+        self.lines.setdefault(code.co_filename, set()).add(line)
+        return sys.monitoring.DISABLE
+
+    # ---- Python 3.11
 
     def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
-        if f"{os.sep}rules{os.sep}" not in code.co_filename and not code.co_filename.endswith(
-            "canaries.py"
-        ):
+        if not _is_watched(code):
             return None
-        seen = self.lines.setdefault(code.co_filename, set())
-        self.files.setdefault(code.co_filename, {})[self.rule] = None
+        seen = self._entered(code)
         seen.add(frame.f_lineno)
 
         def line(frame: FrameType, event: str, arg: Any) -> Any:
@@ -147,13 +187,23 @@ class Reached:
 
         return line
 
+    # ---- both
+
+    def _entered(self, code: CodeType) -> set[int]:
+        self.files.setdefault(code.co_filename, {})[self.rule] = None
+        return self.lines.setdefault(code.co_filename, set())
+
     def __enter__(self) -> Reached:
-        self.before = sys.gettrace()
-        sys.settrace(self._call)
+        self.active = True
+        if sys.version_info < (3, 12):
+            self.before = sys.gettrace()
+            sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(self.before)
+        self.active = False
+        if sys.version_info < (3, 12):
+            sys.settrace(self.before)
 
     def missing(self, code: CodeType) -> list[int]:
         """The lines of a function's body that never ran."""
@@ -260,8 +310,15 @@ def check(
     rules: Iterable[Rule], effort: Effort | None = None, reached: Reached | None = None
 ) -> Iterator[Record]:
     """A record of each rule; those whose lines were not all reached get more draws at the end."""
-    effort = effort or effort_from_environment()
-    reached = reached or Reached()
+    watch = reached or Reached()
+    try:
+        yield from _checked(rules, effort or effort_from_environment(), watch)
+    finally:
+        if reached is None:
+            watch.close()
+
+
+def _checked(rules: Iterable[Rule], effort: Effort, reached: Reached) -> Iterator[Record]:
     done = [check_rule(rule, effort, reached) for rule in rules]
     wider = replace(
         effort,

@@ -371,3 +371,14 @@ def test_a_child_forked_while_others_rewrite_can_rewrite() -> None:
         stop.set()
         for thread in threads:
             thread.join()
+
+
+@pytest.mark.parametrize("bottom_up", [False, True])
+def test_settled_nodes_are_taken_as_they_are(bottom_up: bool) -> None:
+    zero = PatternMatcher([(UPat.var("x") + 0, lambda x: x, "add_zero")])
+    n = UOp.variable("n", 0, 9)
+    inner = n + 0
+    sink = (inner * 2) + 0
+    made = graph_rewrite(sink, zero, bottom_up=bottom_up, settled=[inner])
+    assert made is inner * 2
+    assert graph_rewrite(sink, zero, bottom_up=bottom_up) is n * 2

@@ -175,3 +175,24 @@ def test_the_result_is_the_same_in_every_order_of_making(lane: int) -> None:
     for term in turned[1:]:
         total = total + term
     assert simplify(total) is R * 64 + S * 16 + T + 5
+
+
+def test_a_loop_of_one_turn_is_the_number_zero_in_a_sum() -> None:
+    once, x, y = UOp.range(1, "once"), UOp.variable("x", 0, 9), UOp.variable("y", 0, 9)
+    assert simplify(once + x) is x
+    assert simplify((x + y) + once) is simplify(x + y)
+
+
+def test_a_number_below_a_quotient_is_a_bound_of_what_is_divided() -> None:
+    y = UOp.variable("y", 0, 99)
+    three = UOp.const(dtypes.index, 3)
+    assert simplify(three < y // 4) is (UOp.const(dtypes.index, 15) < y)
+
+
+def test_the_parts_of_one_division_are_joined_wherever_they_stand() -> None:
+    # the last operand comes after all others in order, and still is not a term of its own
+    x, y = UOp.variable("x", 0, 99), UOp.variable("y", 0, 9)
+    for total in ((x % 4 + y) + x // 4 * 4, (x // 4 * 4 + y) + x % 4, x // 4 * 4 + (y + x % 4)):
+        assert simplify(total) is simplify(x + y)
+    for total in ((x // 4 * -4 + y) + x, (y + x) + x // 4 * -4):
+        assert simplify(total) is simplify(x % 4 + y)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from opgraft import UOp, dtypes, simplify
 from opgraft.ir.ops import Ops
+from opgraft.rules import validity
 from opgraft.rules.sets import symbolic
 from opgraft.rules.validity import simplify_under
 
@@ -100,3 +105,28 @@ def test_a_known_value_is_not_written_into_the_sizes_of_ranges() -> None:
     gate = (b // 3 + r * 2 + 1).eq(7) & (UOp.const(dtypes.index, 2) < r)
     made = simplify(BUFFER.load(b // 3, gate, 0.0))
     assert [n for n in made.toposort() if n.op is Ops.RANGE] == [r]
+
+
+def test_a_bound_that_decides_nothing_starts_no_rewrite(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = UOp.variable("x", 0, 99), UOp.variable("y", 0, 99)
+    started: list[str] = []
+    kept = validity.graph_rewrite
+
+    def counted(*args: Any, **options: Any) -> UOp:
+        started.append(options["name"])
+        return kept(*args, **options)
+
+    monkeypatch.setattr(validity, "graph_rewrite", counted)
+    # x below 90 still passes through all rests; y is not mentioned at all
+    assert simplify_under(x < 90, x % 8, symbolic) is None
+    assert simplify_under(x < 9, y // 8, symbolic) is None
+    assert not started
+    assert simplify_under(x < 8, x % 8, symbolic) is x
+    assert started
+
+
+def test_what_stands_below_a_load_is_not_rewritten_again() -> None:
+    x = UOp.variable("x", 0, 99)
+    load = BUFFER.load(x // 2 + x // 2).cast(dtypes.index)
+    made = simplify_under(x < 8, x % 8 + load, symbolic)
+    assert made is not None and load in made.toposort()

@@ -106,7 +106,8 @@ def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
         extra = list(live.asked.versions)
         graph = canonical([*wanted, *extra], live.writable)
         wanted += extra
-    found = run(planned(graph, open_device(device)), graph.storages, device)
+    opened = open_device(device)
+    found = run(planned(graph, opened), graph.storages, opened)
     for version, storage in zip(wanted[len(outputs) :], found[len(outputs) :]):
         assert live.asked is not None
         for handle in live.asked.versions[version]:
@@ -127,14 +128,14 @@ class _OnDemand:
         return self.asked.writable(buffer)
 
 
-def run(plan: Plan, storages: Sequence[Storage], device_name: str) -> list[Storage]:
+def run(plan: Plan, storages: Sequence[Storage], device: Device) -> list[Storage]:
     """Carry out a plan; a storage for each output."""
-    device = open_device(device_name)
     # before any memory is asked for: on a first run the device may still be getting ready
     missing = [step for step in plan.steps if isinstance(step, Launch) and not step.executable]
-    for launch, made in zip(missing, compile_kernels(device, [step.sink for step in missing])):
-        launch.executable = made
-    results = [Storage(size, plan.arrays[a].dtype, device_name) for a, size in plan.results]
+    if missing:
+        for launch, made in zip(missing, compile_kernels(device, [step.sink for step in missing])):
+            launch.executable = made
+    results = [Storage(size, plan.arrays[a].dtype, device.name) for a, size in plan.results]
     buffers: list[Buffer | None] = [None] * len(plan.arrays)
     arena = device.buffer(plan.arena) if plan.arena else None
     for number, array in enumerate(plan.arrays):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from opgraft.dtype import DType, dtypes, to_dtype
 from opgraft.ir.ops import Ops
 from opgraft_tensor import autograd, graph
-from opgraft_tensor.base import Base, Operand
+from opgraft_tensor.base import Base, Operand, check_number
 from opgraft_tensor.conversion import Conversion
 from opgraft_tensor.convolution import Convolutions
 from opgraft_tensor.creation import Creation
@@ -79,6 +79,8 @@ class Tensor(
             place = data.device if device is None else place
             node = node if wanted is None else graph.cast(node, wanted)
         elif is_number(data):
+            if wanted is None:
+                check_number(data, dtype_of_number(data))
             node = graph.full((), wanted or dtype_of_number(data), data)
         else:
             node = buffer_node(storage_of(data, wanted, place))

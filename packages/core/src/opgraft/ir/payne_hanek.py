@@ -88,7 +88,7 @@ def _reduce32(size: UOp) -> tuple[UOp, UOp]:
 def _pieces(rest: UOp, size: UOp, width: int) -> list[UOp]:
     """A signed 64-bit fraction (in 2**-63) as floats of `width` bits each."""
     narrow = lanes_of(dtypes.int32, size)
-    pieces = []
+    pieces: list[UOp] = []
     shift = 64
     while shift > 0:
         taken = min(width, shift)

@@ -251,10 +251,11 @@ def _late(sink: UOp, table: _Functions, ctx: Any, watch: _Watch, settled: Iterab
                     done[final] = final
                 else:
                     final = get(made)
-                    watch.fired(start, current, made)
                     if final is None:
+                        watch.fired(start, current, made)
                         current = made
                         continue
+                    done[current] = final  # no circle: what was made has its final form
             done[start] = final
             if start in trails:
                 watch.closed(start, final, done)

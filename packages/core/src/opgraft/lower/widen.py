@@ -23,7 +23,8 @@ def widen_accumulators(sink: UOp) -> UOp:
             total = UOp(n.op, wide, (src[0].cast(wide), *src[1:]), n.arg, n.tag)
             done[n] = total.cast(n.dtype)
         elif n.op is Ops.VAR and n.dtype.is_float and n.dtype.bits < 32:
-            done[n] = UOp.variable(*n.arg, dtypes.float32).cast(n.dtype)
+            name, least, greatest = n.arg
+            done[n] = UOp.variable(name, least, greatest, dtypes.float32).cast(n.dtype)
         else:
             done[n] = n if src == n.src else n.with_src(src)
     return done[sink]

@@ -67,8 +67,15 @@ def less(x: UOp, a: UOp, b: UOp) -> UOp | None:
     divided = _undivided(terms, bound)
     if divided is not None:
         terms, bound = divided
+    if dtype.is_index and bound == b.const_value and _is_written(left, terms):
+        return None
     made = _written_less(dtype, terms, bound)
     return None if made is None or made is x else made
+
+
+def _is_written(left: Sum, terms: Terms) -> bool:
+    """Whether these are the terms of the left side, none negative: so it is written."""
+    return terms == left.terms and not left.constant and min(terms.values()) > 0
 
 
 def _minus(a: Sum, b: Sum) -> Sum:

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from opgraft.ir.graph import remember
 from opgraft.ir.matcher import EqualitySet, RuleSpec
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.pattern import UPat, bools, index, integers, ints
 from opgraft.ir.uop import UOp
 from opgraft.rules.quotients import recombine
-from opgraft.rules.sums import CAP, Sum, build, in_order, is_normal, place, size, sum_of
+from opgraft.rules.sums import (
+    CAP,
+    Sum,
+    build,
+    in_order,
+    is_atom,
+    is_normal,
+    place,
+    size,
+    sum_of,
+)
 
 _x: Final = UPat.var("x", integers)
 
@@ -43,23 +54,40 @@ def normal_sum(x: UOp) -> UOp | None:
         a, b = x.src
         if not (b.is_const and (a.op is Ops.ADD or a.op is Ops.MUL or a.is_const)):
             return x.with_src((b, a)) if a.is_const and not b.is_const else None
-    elif _of_two(x):
-        a, b = x.src
-        if place(a) <= place(b):
-            x.remember("normal", True)
-            return None
-        return x.with_src((b, a))
+    elif _is_written(x):
+        remember(x, "normal", True)
+        return None
     found = sum_of(x)
     made = build(x.dtype, recombine(x.dtype, found))
     return None if made is x else made
 
 
-def _of_two(x: UOp) -> bool:
-    """Whether both operands are single terms of which nothing can be joined."""
+def _is_written(x: UOp) -> bool:
+    """Whether a quick look shows that this addition is in its normal form: often it does."""
     a, b = x.src
-    if a is b or a.op in _SUMS or b.op in _SUMS:
+    if a.op is Ops.ADD:
+        last = a.src[1]
+        if last.is_const or not is_normal(a):
+            return False
+        if b.is_const:
+            return True
+        if not is_atom(b) or b.op in _DIVISIONS:
+            return False
+        if last.op is Ops.MUL and last.src[1].is_const:
+            last = last.src[0]
+        if place(last) >= place(b):
+            return False
+        terms = sum_of(a).terms
+        return len(terms) < CAP and not any(atom.op in _DIVISIONS for atom in terms)
+    if not is_atom(a):
         return False
-    return not (a.op is Ops.IDIV and b.op is Ops.IDIV)
+    if b.is_const:
+        return True
+    if not is_atom(b) or a is b or (a.op in _DIVISIONS and b.op in _DIVISIONS):
+        return False
+    if a.op is Ops.IDIV or b.op is Ops.IDIV:
+        return False
+    return place(a) <= place(b)
 
 
 _DIVISIONS: Final = (Ops.IDIV, Ops.MOD)
@@ -98,6 +126,8 @@ def scale_sum(x: UOp) -> UOp | None:
 
 
 def distribute(x: UOp, a: UOp, b: UOp) -> UOp | None:
+    if a.is_const or b.is_const:
+        return None
     left, right = sum_of(a), sum_of(b)
     if size(left) == 1 and size(right) > 1:
         a, b, left, right = b, a, right, left
@@ -131,6 +161,9 @@ def factors_of(x: UOp) -> tuple[int, list[UOp]]:
 
 
 def normal_product(x: UOp) -> UOp | None:
+    a, b = x.src
+    if b.is_const and a.op is not Ops.MUL:
+        return None
     constant, factors = factors_of(x)
     if len(factors) < 2:
         return None

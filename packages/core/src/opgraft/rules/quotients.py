@@ -161,7 +161,7 @@ def divide(dtype: DType, a: Sum, by: int) -> Sum | None:
         a, by = inner
     if not fits(dtype, interval(a)) or by > dtype.max:
         return None
-    return _plus(made, _atom(build(dtype, a) // UOp.const(dtype, by)))
+    return _plus(made, _atom(build(dtype, a) // by))
 
 
 def _nested(dtype: DType, a: Sum, by: int) -> tuple[Sum, int] | UOp | None:
@@ -223,7 +223,7 @@ def modulo(dtype: DType, a: Sum, by: int) -> Sum | None:
         break
     if not fits(dtype, interval(a)) or by > dtype.max:
         return None
-    return _plus(made, _atom(build(dtype, a) % UOp.const(dtype, by)), factor)
+    return _plus(made, _atom(build(dtype, a) % by), factor)
 
 
 def _unwrapped(a: Sum, by: int) -> Sum:

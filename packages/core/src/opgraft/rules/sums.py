@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from opgraft.dtype import DType, wrap
+from opgraft.ir.graph import remember
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
 from opgraft.ir.uop import UOp, head_of, node
 
@@ -75,11 +76,15 @@ def _depth_of(x: UOp) -> Depth:
                 if missing:
                     stack += missing
                     continue
-                n.remember("depth", max([s._memo["depth"] if s.src else _OUTSIDE for s in n.src]))
+                remember(n, "depth", max(map(_known_depth, n.src)))
             else:
-                n.remember("depth", depth(n))
+                remember(n, "depth", depth(n))
         stack.pop()
     return x._memo["depth"]  # type: ignore[index, no-any-return]
+
+
+def _known_depth(x: UOp) -> Depth:
+    return x._memo["depth"] if x.src else _OUTSIDE  # type: ignore[index]
 
 
 def place(x: UOp) -> tuple[Depth, int]:
@@ -92,7 +97,7 @@ def place(x: UOp) -> tuple[Depth, int]:
     if found is None:
         if not x.dtype.is_index:
             return _OUTSIDE, x.order
-        found = x.remember("place", (_depth_of(x), x.order))
+        found = remember(x, "place", (_depth_of(x), x.order))
     return found  # type: ignore[no-any-return]
 
 
@@ -125,7 +130,7 @@ def sum_of(x: UOp) -> Sum:
                     stack += missing
                     continue
                 # None would mean "not read yet", and a node that held itself never be freed
-                n.remember("sum", _read(n) or ())
+                remember(n, "sum", _read(n) or ())
             stack.pop()
         found = x._memo["sum"]  # type: ignore[index]
     return found or Sum(0, {x: 1})
@@ -150,6 +155,15 @@ def _leaf(x: UOp) -> Sum:
 
 # Leaves that no rule replaces when their bounds leave one value: a RANGE closes a loop.
 _SINGLE: Final = frozenset({Ops.RANGE, Ops.VAR, Ops.SPECIAL})
+
+
+_NO_ATOMS: Final = frozenset({Ops.ADD, Ops.MUL, Ops.CONST, Ops.BROADCAST})
+
+
+def is_atom(x: UOp) -> bool:
+    """Whether the node is a term of its own by its op, or a leaf of more than one value."""
+    op = x.op
+    return op not in _NO_ATOMS and not (op in _SINGLE and x.vmin == x.vmax)
 
 
 def _read(x: UOp) -> Sum | None:
@@ -250,23 +264,23 @@ def build(dtype: DType, a: Sum) -> UOp:
     ordered = dtype.is_index
     if len(terms) > 1:
         plus, atoms = head_of(Ops.ADD, dtype), sorted(terms, key=place) if ordered else list(terms)
-        made = _scaled(dtype, atoms[0], terms[atoms[0]])
+        made = _scaled(atoms[0], terms[atoms[0]])
         for atom in atoms[1:]:
-            made = node(plus, (made, _scaled(dtype, atom, terms[atom])))
+            made = node(plus, (made, _scaled(atom, terms[atom])))
             if ordered and not is_normal(made):
-                made.remember("normal", True)
+                remember(made, "normal", True)
     else:
-        made = _scaled(dtype, *next(iter(terms.items())))
+        made = _scaled(*next(iter(terms.items())))
     if constant:
-        made = node(head_of(Ops.ADD, dtype), (made, UOp.const(dtype, constant)))
+        made = made + constant
     if ordered and made.op is Ops.ADD and len(terms) <= CAP:
-        made.remember("normal", True)
-        made.remember("sum", a)
+        remember(made, "normal", True)
+        remember(made, "sum", a)
     return made
 
 
-def _scaled(dtype: DType, atom: UOp, k: int) -> UOp:
-    return atom if k == 1 else node(head_of(Ops.MUL, dtype), (atom, UOp.const(dtype, k)))
+def _scaled(atom: UOp, k: int) -> UOp:
+    return atom if k == 1 else atom * k
 
 
 def is_normal(x: UOp) -> bool:

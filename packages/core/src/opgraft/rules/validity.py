@@ -74,13 +74,10 @@ class Facts:
 
     def may_help(self, within: int) -> bool:
         """Whether something is known of a node of an expression that has these (`_within`)."""
-        for node in self.truths:
-            if _bit(node) & within:
+        for known in (*self.truths, *self.bounds):
+            if _bit(known) & within:
                 return True
-        for node in self.bounds:
-            if _bit(node) & within:
-                return True
-            if _solvable(node) and any(_bit(atom) & within for atom in sum_of(node).terms):
+            if _solvable(known) and any(_bit(atom) & within for atom in sum_of(known).terms):
                 return True
         return False
 
