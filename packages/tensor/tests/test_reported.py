@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from opgraft import UOp, dtypes
 from opgraft_tensor import Tensor
+from opgraft_tensor.tensor import realize_all
 
 pytestmark = pytest.mark.parametrize("device", ["CPU", "INTERP"])
 
@@ -98,3 +100,17 @@ def test_g03_a_tensor_shares_no_memory_with_numpy(device: str) -> None:
         out = tensor.numpy()
         out[0] = -7
         assert tensor[0].item() == 0
+
+
+def test_computed_values_are_taken_at_places_from_memory(device: str) -> None:
+    rows = Tensor([9, 3], device=device).realize()
+    taken = Tensor.arange(80, device=device).reshape(10, 8)[rows, 2]
+    assert taken.tolist() == [74, 26]
+
+
+def test_a_joined_column_is_summed_beside_being_stored(device: str) -> None:
+    column = Tensor(np.ones((2, 1), "f4"), device=device)
+    both = column.cat(column, axis=1)
+    realize_all([total := both.sum(axis=0), both])
+    assert total.tolist() == [2.0, 2.0]
+    assert both.tolist() == [[1.0, 1.0], [1.0, 1.0]]

@@ -109,6 +109,15 @@ def stored_and_read_back(height: int = 3, width: int = 16) -> UOp:
     return kernel("stored_and_read_back", store.end(i, j), other.store(i, row).end(i))
 
 
+def stored_across_and_read_back(height: int = 2, width: int = 2) -> UOp:
+    """Each store of a row goes to another row of the output, and is summed from there."""
+    i, j, k = loop(height, "i"), loop(width, "j"), over(width, "k")
+    total, out, a = param(0, height), param(1, height * width), param(2, height * width)
+    store = out.store(j * height + i, a.load(i * width + j) * 2.0)
+    column = out.after(store.end(j)).load(k * height + i).reduce(Ops.ADD, k)
+    return kernel("stored_across_and_read_back", total.store(i, column).end(i), store.end(j).end(i))
+
+
 def padded(height: int = 4, width: int = 6) -> UOp:
     """The input with one zero around it."""
     i, j = loop(height + 2, "i"), loop(width + 2, "j")
@@ -261,6 +270,7 @@ NAMED: dict[str, Callable[[], UOp]] = {
         normalised_rows,
         several_outputs,
         stored_and_read_back,
+        stored_across_and_read_back,
         padded,
         gather,
         cumulative,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kernel_forms import kernels
+from kernel_forms.memory import expected, fill
 from opgraft.ir import AxisKind, Ops, UOp
 from opgraft.ir.linear import KernelInfo
 from opgraft.opt.actions import Action, Fuse, Innermost, Parallel, Refused, Split, Unroll, apply_all
 from opgraft.opt.axes import Kernel
-
-from kernel_forms import kernels
-from kernel_forms.memory import expected, fill
 
 
 def same(before: UOp, after: UOp) -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from kernel_forms import kernels
+from kernel_forms.memory import expected, fill
 from opgraft import dtypes
 from opgraft.ir import AxisKind, UOp
 from opgraft.ir.linear import KernelInfo
@@ -13,9 +15,6 @@ from opgraft.opt.actions import Split
 from opgraft.opt.axes import Kernel
 from opgraft.opt.heuristic import schedule, separate_reduces
 from opgraft.target import Target
-
-from kernel_forms import kernels
-from kernel_forms.memory import expected, fill
 
 CPU = Target("test", vector_bytes=32, vector_registers=16, cores=2, fma=frozenset({dtypes.float32}))
 TARGETS = {

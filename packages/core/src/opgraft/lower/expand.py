@@ -59,19 +59,22 @@ class Vectorizer:
         done: dict[UOp, tuple[UOp, ...]] = {}
         for n in sink.toposort():
             own = [r for r in n.src[1:] if _is_vector(r)] if n.op in (Ops.END, Ops.REDUCE) else []
-            if not own:
-                src = tuple(part for s in n.src for part in done[s])
-                done[n] = (n if src == n.src else n.with_src(src),)
-                continue
             if len(own) > 1:
                 raise LoweringError("a statement has at most one VECTOR range")
-            rest = tuple(done[r][0] for r in n.src[1:] if r is not own[0])
-            body = done[n.src[0]][0]
             if n.op is Ops.END:
-                parts = Lanes(own[0], self.target).effect(body)
-                done[n] = tuple(p.end(*rest) for p in parts)
+                # the inner effect may have become several: each is closed by itself
+                bodies = done[n.src[0]]
+                rest = tuple(done[r][0] for r in n.src[1:] if r not in own)
+                if own:
+                    lanes = Lanes(own[0], self.target)
+                    bodies = tuple(part for body in bodies for part in lanes.effect(body))
+                done[n] = tuple(body.end(*rest) for body in bodies)
+            elif not own:
+                src = tuple(part for s in n.src for part in done[s])
+                done[n] = (n if src == n.src else n.with_src(src),)
             else:
-                vector = Lanes(own[0], self.target).value(body)
+                rest = tuple(done[r][0] for r in n.src[1:] if r not in own)
+                vector = Lanes(own[0], self.target).value(done[n.src[0]][0])
                 total = vector.reduce(n.arg, *rest)
                 done[n] = (UOp(Ops.HREDUCE, n.dtype, (total,), n.arg),)
         return done[sink][0]

@@ -23,11 +23,15 @@ _INT64: Final = (int(dtypes.int64.min), int(dtypes.int64.max))
 def lower_index(sink: UOp) -> UOp:
     """The graph with int32 and int64 for `index`; LoweringError where int64 is too narrow."""
     sink = _bound_loaded(sink)
+    values = _wanted_as_values(sink.toposort())
     done: dict[UOp, UOp] = {}
+    loose: set[UOp] = set()
     for n in sink.toposort():
         src = tuple([done[s] for s in n.src])
         if n.dtype.is_index or any(s.dtype.is_index for s in n.src):
-            done[n] = _lower(n, src)
+            if (n.op is Ops.CAST and n in values) or any(s in loose for s in n.src):
+                loose.add(n)
+            done[n] = _lower(n, src, n in loose)
         else:
             done[n] = n if src == n.src else n.with_src(src)
     return done[sink]
@@ -41,44 +45,47 @@ def _bound_loaded(sink: UOp) -> UOp:
     """Where an index computed from values in memory could leave 64 bits: those values, clamped.
 
     Accesses by such values are gated, and no gate tells 2**42 from what is greater. Where the
-    index is wanted as a value, nothing is clamped: what does not fit is an error.
+    index is wanted as a value, it is computed in int64, which wraps like any int64.
     """
     nodes = sink.toposort()
     if all(_fits(n, _INT64) for n in nodes if n.dtype.is_index):
         return sink
-    wanted = [n for n in nodes if n.op is Ops.CAST and n.src[0].dtype.is_index]
-    values = set(toposort(wanted, lambda n: n.op is not Ops.LOAD))
+    values = _wanted_as_values(nodes)
     changes: dict[UOp, UOp] = {}
     for n in nodes:
-        if n.op is Ops.CAST and n.dtype.is_index and not _fits(n, (-_FAR, _FAR)):
-            if n in values:
-                continue
-            value = n.src[0]
-            if value.dtype.is_int and value.dtype.bits > 43:
-                near = value.minimum(_FAR)
-                if value.dtype.kind == "int":
-                    near = near.maximum(-_FAR)
-                changes[n] = near.cast(n.dtype)
+        if n.op is not Ops.CAST or not n.dtype.is_index or _fits(n, (-_FAR, _FAR)):
+            continue
+        value = n.src[0]
+        if value.dtype.kind == "uint" and value.dtype.bits > 43:
+            changes[n] = value.minimum(_INT64[1] if n in values else _FAR).cast(n.dtype)
+        elif value.dtype.kind == "int" and value.dtype.bits > 43 and n not in values:
+            changes[n] = value.minimum(_FAR).maximum(-_FAR).cast(n.dtype)
     return sink.substitute(changes) if changes else sink
 
 
-def _lower(n: UOp, src: tuple[UOp, ...]) -> UOp:
+def _wanted_as_values(nodes: list[UOp]) -> set[UOp]:
+    """The nodes from which a value in memory, not an address, is computed through `index`."""
+    wanted = [n for n in nodes if n.op is Ops.CAST and n.src[0].dtype.is_index]
+    return set(toposort(wanted, lambda n: n.op is not Ops.LOAD)) if wanted else set()
+
+
+def _lower(n: UOp, src: tuple[UOp, ...], loose: bool) -> UOp:
     wide = any(s.dtype.is_index and new.dtype.bits > 32 for s, new in zip(n.src, src, strict=True))
     if n.op is Ops.CAST:
         if not n.dtype.is_index:
             return src[0].cast(n.dtype)
         wide = not _fits(n, _INT32)
-        return src[0].cast(_width(n, wide))
+        return src[0].cast(_width(n, wide, loose))
     if n.op in _ORDER:
         return n.with_src(src)
     if n.op in (Ops.REDUCE, Ops.SCAN) and not n.dtype.is_index:
         return n.with_src(src)
     if n.op in (Ops.REDUCE, Ops.SCAN):
-        dtype = _width(n, wide or not _fits(n, _INT32))
+        dtype = _width(n, wide or not _fits(n, _INT32), loose)
         return UOp(n.op, dtype, (src[0].cast(dtype), *src[1:]), n.arg, n.tag)
     if n.dtype.is_index:
         wide = wide or not _fits(n, _INT32)
-        dtype = _width(n, wide)
+        dtype = _width(n, wide, loose)
         operands = _aligned(n, src, dtype.scalar)
         if n.op is Ops.CONST:
             return UOp(Ops.CONST, dtype, (), n.arg, n.tag)
@@ -100,8 +107,8 @@ def _fits(n: UOp, limits: tuple[int, int]) -> bool:
     return bool(limits[0] <= n.vmin and n.vmax <= limits[1])
 
 
-def _width(n: UOp, wide: bool) -> DType:
-    if wide and not _fits(n, _INT64):
+def _width(n: UOp, wide: bool, loose: bool) -> DType:
+    if wide and not loose and not _fits(n, _INT64):
         raise LoweringError(
             f"an index within [{n.vmin}, {n.vmax}] does not fit 64 bits",
             remedy="bound the values it is computed from, for instance with maximum and minimum",
