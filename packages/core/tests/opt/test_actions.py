@@ -8,7 +8,17 @@ from kernel_forms import kernels
 from kernel_forms.memory import expected, fill
 from opgraft.ir import AxisKind, Ops, UOp
 from opgraft.ir.linear import KernelInfo
-from opgraft.opt.actions import Action, Fuse, Innermost, Parallel, Refused, Split, Unroll, apply_all
+from opgraft.opt.actions import (
+    Action,
+    Fuse,
+    Innermost,
+    Parallel,
+    Partition,
+    Refused,
+    Split,
+    Unroll,
+    apply_all,
+)
 from opgraft.opt.axes import Kernel
 
 
@@ -59,6 +69,19 @@ def test_fusing_two_output_loops_keeps_the_meaning(name: str) -> None:
     fused = Fuse("i", "j").apply(sink)
     assert len(Kernel(fused).spine) == 1
     same(sink, fused)
+
+
+@pytest.mark.parametrize("name", ["padded", "convolution", "rows"])
+@pytest.mark.parametrize(("begin", "end"), [(1, 5), (0, 3), (2, 6)])
+def test_a_partition_keeps_the_meaning(name: str, begin: int, end: int) -> None:
+    sink = kernels.NAMED[name]()
+    loop = Kernel(sink).spine[-1]
+    same(sink, Partition(loop.arg[0], begin, end).apply(sink))
+
+
+def test_a_partition_needs_an_inner_part() -> None:
+    with pytest.raises(Refused, match="no inner part"):
+        Partition("i", 0, 37).apply(kernels.elementwise(37))
 
 
 def test_parallel_puts_the_loop_outermost() -> None:

@@ -9,7 +9,7 @@ import pytest
 from kernel_forms import kernels
 from kernel_forms.memory import expected, fill
 from opgraft import dtypes
-from opgraft.ir import AxisKind, UOp
+from opgraft.ir import AxisKind, Ops, UOp
 from opgraft.ir.linear import KernelInfo
 from opgraft.opt.actions import Split
 from opgraft.opt.axes import Kernel
@@ -55,6 +55,16 @@ def test_rows_that_memory_walks_through_become_one_loop() -> None:
     at = i * 40 + j
     sink = UOp.sink(out.store(at, a.load(at) * 2.0).end(i, j), arg=KernelInfo("k"))
     assert len(Kernel(schedule(sink, TARGETS["scalar"])).ranges) == 1
+
+
+def test_the_border_of_a_padded_access_is_split_off() -> None:
+    found = schedule(kernels.convolution(3, 40, 3), CPU)
+    middle = [
+        n for n in Kernel(found).accesses if "i.m.v" in {str(r.arg[0]) for r in n.node.ranges}
+    ]
+    loads = [a.node for a in middle if a.node.op is Ops.LOAD]
+    assert loads
+    assert all(len(n.src) == 2 for n in loads)  # no gate is left
 
 
 def test_a_row_reduction_runs_along_vectors_with_several_accumulators() -> None:

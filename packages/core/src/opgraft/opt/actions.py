@@ -130,6 +130,37 @@ class Split(Action):
 
 @writable_as_text
 @dataclass(frozen=True)
+class Partition(Action):
+    """A range becomes three beside each other: 0 .. begin, begin .. end, and the rest.
+
+    So conditions on the range, as those of a padded access, are settled for the middle.
+    """
+
+    name: object
+    begin: int
+    end: int
+
+    def apply(self, sink: UOp) -> UOp:
+        loop, size = _sized(sink, self.name)
+        if not 0 <= self.begin < self.end <= size or (self.begin, self.end) == (0, size):
+            raise Refused(f"range {self.name} of {size} has no inner part {self.begin}..{self.end}")
+        kernel = Kernel(sink)
+        if kernel.collides(loop):
+            raise Refused(f"iterations of {self.name} may store to one element: order counts")
+        copies: list[Copy] = []
+        for suffix, low, high in (
+            (".m", self.begin, self.end),
+            (".a", 0, self.begin),
+            (".z", self.end, size),
+        ):
+            if high > low:
+                part = rename(kernel, loop, suffix, loop.arg[1], high - low)
+                copies.append(({loop: part + low if low else part}, (part,)))
+        return simplify(close_copies(sink, loop, copies))
+
+
+@writable_as_text
+@dataclass(frozen=True)
 class Unroll(Action):
     """All iterations of a short range as copies of the body."""
 

@@ -18,6 +18,7 @@ from opgraft.ir.uop import UOp
 from opgraft.opt.actions import (
     Fuse,
     Innermost,
+    Partition,
     Refused,
     Split,
     mark_parallel,
@@ -35,7 +36,7 @@ def schedule(sink: UOp, target: Target) -> UOp:
     sink = separate_reduces(sink)
     sink = fuse_outputs(sink)
     if target.vector_bytes:
-        sink = vectorize(sink, target)
+        sink = vectorize(settle_gates(sink), target)
     if target.parallel is not None:
         sink = parallelize(sink, target)
     return sink
@@ -101,6 +102,39 @@ def _divisions(sink: UOp) -> int:
 
 # ---- vectors
 
+_BORDER: Final = 8
+"""The most iterations at an end of a loop that are split off for their gates."""
+
+
+def settle_gates(sink: UOp) -> UOp:
+    """Split the borders off an output loop along which padded accesses are else consecutive.
+
+    Their gates hold in all of the middle, which then moves vectors.
+    """
+    kernel = Kernel(sink)
+    for loop in kernel.spine[-1:]:
+        size = constant_extent(loop)
+        gates = [
+            gate
+            for a in kernel.accesses
+            if a.node.op is Ops.LOAD and a.stride(loop) == 1
+            for gate in a.node.src[2:3]
+            if loop in gate.ranges
+        ]
+        if size is None or not gates or kernel.has_locals:
+            continue
+
+        def settled(place: int, loop: UOp = loop, gates: list[UOp] = gates) -> bool:
+            at = {loop: UOp.const(loop.dtype, place)}
+            return all(g.substitute(at).vmin for g in gates)
+
+        begin = next((i for i in range(min(_BORDER, size)) if settled(i)), None)
+        end = next((i for i in range(min(_BORDER, size)) if settled(size - 1 - i)), None)
+        if begin is not None and end is not None and 4 * (begin + end) <= size:
+            # what holds at both ends holds between: gates are intervals of their loop
+            sink = _try(sink, Partition(loop.arg[0], begin, size - end))
+    return sink
+
 
 def vectorize(sink: UOp, target: Target) -> UOp:
     """Choose the vector loop of each statement, then tiles and accumulators around it."""
@@ -130,7 +164,7 @@ def vectorize(sink: UOp, target: Target) -> UOp:
     return sink
 
 
-def _try(sink: UOp, action: Split | Innermost) -> UOp:
+def _try(sink: UOp, action: Split | Innermost | Partition) -> UOp:
     try:
         return action.apply(sink)
     except Refused:
