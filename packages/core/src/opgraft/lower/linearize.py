@@ -22,6 +22,7 @@ from opgraft.ir.linear import KernelInfo, LinearProgram
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp, toposort
+from opgraft.opt.axes import store_of, target_of
 
 _LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
 _ZERO: Final = UOp.const(dtypes.int32, 0)
@@ -109,7 +110,7 @@ class _Linearizer:
                 effects.update(n.src[1:])
         below: dict[UOp, tuple[_Statement, ...]] = {}
         ordered: list[_Statement] = []
-        written = {_target(e) for e in effects}
+        written = {target_of(e) for e in effects}
         readers: dict[UOp, list[tuple[_Statement, UOp]]] = {}  # PARAM -> who LOADs its old data
         plain: dict[UOp, tuple[UOp, ...]] = {}  # node -> LOADs without AFTER of what is written
         for n in self.nodes:
@@ -129,13 +130,13 @@ class _Linearizer:
                 below[n], plain[n] = needs, reads
         for statement in ordered:
             if not statement.is_reduce:
-                buffer = _target(statement.node)
+                buffer = target_of(statement.node)
                 found = [
                     r
                     for r, load in readers.get(buffer, ())
                     if r is not statement
-                    and (r.is_reduce or _target(r.node) is not buffer)
-                    and _meet(load, _store(statement.node))
+                    and (r.is_reduce or target_of(r.node) is not buffer)
+                    and _meet(load, store_of(statement.node))
                 ]
                 statement.readers = list(dict.fromkeys(found))
         ordered = _sorted(ordered)
@@ -156,7 +157,7 @@ class _Linearizer:
         info = self.sink.arg if isinstance(self.sink.arg, KernelInfo) else KernelInfo()
         params = sorted((n for n in self.nodes if n.op is Ops.PARAM), key=lambda p: p.arg[0])
         variables = sorted((n for n in self.nodes if n.op is Ops.VAR), key=lambda v: v.arg[0])
-        written = {_target(n).arg[0] for n in self.nodes if _stores_param(n)}
+        written = {target_of(n).arg[0] for n in self.nodes if _stores_param(n)}
         return LinearProgram(
             info.name,
             tuple(root.items),
@@ -304,7 +305,7 @@ class _Linearizer:
     def _fetch(self, block: _Block, statement: _Statement) -> None:
         """Compute what an effect will store, and where, so that it reads nothing any more."""
         if not statement.is_reduce:
-            for source in _store(statement.node).src[1:]:
+            for source in store_of(statement.node).src[1:]:
                 self._value(block, source)
 
     def _next_range(self, statement: _Statement, left: tuple[UOp, ...]) -> UOp:
@@ -460,23 +461,6 @@ class _Linearizer:
         self._know(home, n, self._accumulate(home, register, n.arg, value))
 
 
-def _target(effect: UOp) -> UOp:
-    """The PARAM or LOCAL that a STORE or END of one writes to."""
-    while effect.op is Ops.END:
-        effect = effect.src[0]
-    buffer = effect.src[0]
-    while buffer.op is Ops.AFTER:
-        buffer = buffer.src[0]
-    return buffer
-
-
-def _store(effect: UOp) -> UOp:
-    """The STORE of an END, through all its ENDs."""
-    while effect.op is Ops.END:
-        effect = effect.src[0]
-    return effect
-
-
 def _meet(load: UOp, store: UOp) -> bool:
     """Whether the elements that a LOAD and a STORE of one buffer reach may be the same."""
     if store.op is not Ops.STORE:
@@ -507,7 +491,7 @@ def _keep_inside(ordered: list[_Statement]) -> None:
 
 
 def _stores_param(n: UOp) -> bool:
-    return n.op is Ops.STORE and _target(n).op is Ops.PARAM
+    return n.op is Ops.STORE and target_of(n).op is Ops.PARAM
 
 
 def _sorted(statements: list[_Statement]) -> list[_Statement]:

@@ -15,6 +15,7 @@ from opgraft.errors import LoweringError
 from opgraft.ir.ops import Ops
 from opgraft.ir.overlap import apart, may_meet
 from opgraft.ir.uop import UOp, toposort
+from opgraft.opt.axes import target_of
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,14 @@ def order_effects(sink: UOp) -> UOp:
     """The kernel with the order of conflicting effects made explicit."""
     if len(sink.src) < 2:
         return sink
-    written = {_buffer(n) for n in sink.toposort() if n.op is Ops.STORE}
+    written = {target_of(n) for n in sink.toposort() if n.op is Ops.STORE}
     effects = [_effect(n, written) for n in sink.src]
     first: dict[int, list[int]] = {i: [] for i in range(len(effects))}
     for later, b in enumerate(effects):
         for earlier, a in enumerate(effects[:later]):
             if a.store is b.store:
                 continue
-            same = _buffer(a.store) is _buffer(b.store)
+            same = target_of(a.store) is target_of(b.store)
             if same and may_meet(a.store.src[1], b.store.src[1]):
                 first[later].append(earlier)
             if _overwrites(a, b):
@@ -74,18 +75,11 @@ def _overwrites(writer: _Effect, reader: _Effect) -> bool:
     shared = tuple(r for r in writer.loops if r in reader.loops)
     for load in reader.loads:
         index, place = load.src[1], writer.store.src[1]
-        if load.src[0] is not _buffer(writer.store) or not may_meet(index, place):
+        if load.src[0] is not target_of(writer.store) or not may_meet(index, place):
             continue
         if not shared or not apart(index, place, shared):
             return True
     return False
-
-
-def _buffer(store: UOp) -> UOp:
-    buffer = store.src[0]
-    while buffer.op is Ops.AFTER:
-        buffer = buffer.src[0]
-    return buffer
 
 
 def _sorted(first: dict[int, list[int]]) -> list[int]:

@@ -185,6 +185,11 @@ def store_of(effect: UOp) -> UOp:
     return effect
 
 
+def target_of(effect: UOp) -> UOp:
+    """The PARAM or LOCAL that a STORE, or an END of one, writes to."""
+    return buffer_of(store_of(effect).src[0])
+
+
 def buffer_of(n: UOp) -> UOp:
     """The PARAM or LOCAL under any AFTER."""
     while n.op is Ops.AFTER:
