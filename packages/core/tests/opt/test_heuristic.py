@@ -67,6 +67,18 @@ def test_the_border_of_a_padded_access_is_split_off() -> None:
     assert all(len(n.src) == 2 for n in loads)  # no gate is left
 
 
+def test_conditions_on_other_loops_do_not_keep_the_border_from_being_split_off() -> None:
+    c, i, j = kernels.over(3, "c"), kernels.loop(20, "i"), kernels.loop(40, "j")
+    out, a = kernels.param(0, 800), kernels.param(1, 2400)
+    inside = (i >= 1) & (j >= 1) & (j < 39)
+    value = a.load(c * 800 + (i - 1) * 40 + j, inside).reduce(Ops.ADD, c)
+    sink = UOp.sink(out.store(i * 40 + j, value).end(i, j), arg=KernelInfo("k"))
+    found = schedule(sink, CPU)
+    assert kinds(found)["j.m.v"] is AxisKind.VECTOR
+    memory = fill(sink)
+    assert expected(found, memory) == expected(sink, memory)
+
+
 def test_a_row_reduction_runs_along_vectors_with_several_accumulators() -> None:
     found = kinds(schedule(kernels.row_sum(64, 512), CPU))
     assert found["i"] is AxisKind.PARALLEL

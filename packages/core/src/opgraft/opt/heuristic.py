@@ -118,7 +118,7 @@ def settle_gates(sink: UOp) -> UOp:
             gate
             for a in kernel.accesses
             if a.node.op is Ops.LOAD and a.stride(loop) == 1
-            for gate in a.node.src[2:3]
+            for gate in _clauses(a.node.src[2:3])
             if loop in gate.ranges
         ]
         if size is None or not gates or kernel.has_locals:
@@ -131,7 +131,7 @@ def settle_gates(sink: UOp) -> UOp:
         begin = next((i for i in range(min(_BORDER, size)) if settled(i)), None)
         end = next((i for i in range(min(_BORDER, size)) if settled(size - 1 - i)), None)
         if begin is not None and end is not None and 4 * (begin + end) <= size:
-            # what holds at both ends holds between: gates are intervals of their loop
+            # where a condition fails in between after all, its gate simply stays
             sink = _try(sink, Partition(loop.arg[0], begin, size - end))
     return sink
 
@@ -162,6 +162,19 @@ def vectorize(sink: UOp, target: Target) -> UOp:
     for loop, copies in tiles.items():
         sink = _try(sink, Split(loop.arg[0], copies, AxisKind.UNROLL))
     return sink
+
+
+def _clauses(gates: tuple[UOp, ...]) -> list[UOp]:
+    """The conditions that these gates join by AND."""
+    found: list[UOp] = []
+    stack = list(gates)
+    while stack:
+        gate = stack.pop()
+        if gate.op is Ops.AND:
+            stack.extend(gate.src)
+        else:
+            found.append(gate)
+    return found
 
 
 def _try(sink: UOp, action: Split | Innermost | Partition) -> UOp:
