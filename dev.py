@@ -30,17 +30,6 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 PACKAGES = ("core", "tensor")
-BUILD_TOOLS = ("setuptools>=80", "setuptools-scm>=10.2,<11", "wheel")
-TEST_TOOLS = (
-    "pytest>=8.3",
-    "pytest-xdist>=3.6",
-    "hypothesis>=6.100",
-    "z3-solver>=4.13",
-    "mpmath>=1.3",
-    "ml_dtypes>=0.5",
-    "rich>=13",
-    "safetensors>=0.4",
-)
 
 
 def fail(message: str) -> None:
@@ -152,10 +141,18 @@ def pip(*wanted: str) -> None:
         fail("pip could not install what is needed; its message is above")
 
 
+def tools(group: str) -> list[str]:
+    """What pyproject.toml lists for a group of tools."""
+    import tomllib  # late: a Python too old for it is to be told so by main()
+
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return list(declared["dependency-groups"][group])
+
+
 def install_packages() -> None:
     """opgraft's packages, editable, with a C compiler where the machine has none."""
     # built with these, and not each in an environment made for it alone: it saves half a minute
-    install(*BUILD_TOOLS, note="the build tools", key="build")
+    install(*tools("build"), note="the build tools", key="build")
     wanted = ["--no-build-isolation"]
     for name in PACKAGES:
         wanted += ["--editable", str(ROOT / "packages" / name)]
@@ -178,7 +175,7 @@ def digits(arguments: list[str]) -> int:
 
 def test(arguments: list[str]) -> int:
     install_packages()
-    install(*TEST_TOOLS, note="the test tools", key="tests")
+    install(*tools("test"), note="the test tools", key="tests")
     step("running the tests")
     chosen = arguments or [f"packages/{name}/tests" for name in PACKAGES]
     workers = str(min(4, os.cpu_count() or 1))

@@ -18,17 +18,7 @@ nox.options.sessions = ["lint", "types", "layers", "tests", "docs", "wheels", "e
 ROOT = Path(__file__).parent
 PACKAGES = ("core", "tensor")
 PYTHONS = ("3.11", "3.12", "3.13")
-BUILD_TOOLS = ("setuptools>=80", "setuptools-scm>=10.2,<11", "wheel")
-TEST_TOOLS = (
-    "pytest>=8.3",
-    "pytest-xdist>=3.6",
-    "hypothesis>=6.100",
-    "z3-solver>=4.13",
-    "mpmath>=1.3",
-    "ml_dtypes>=0.5",
-    "rich>=13",
-    "safetensors>=0.4",
-)
+GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
 CODE = ("packages", "examples", "benchmarks", "dev.py", "noxfile.py")
 PAGES = ("README.md", "CONTRIBUTING.md", "docs", "packages/core/README.md")
 
@@ -40,7 +30,7 @@ os.environ["PATH"] = os.pathsep.join([*PATHS, os.environ.get("PATH", "")])
 
 def install_packages(session: nox.Session, *names: str) -> None:
     """The named packages from this checkout, editable, and the tools that build them."""
-    session.install(*BUILD_TOOLS)
+    session.install(*GROUPS["build"])
     wanted: list[str] = []
     for name in names:
         wanted += ["--editable", str(ROOT / "packages" / name)]
@@ -84,7 +74,7 @@ def layers(session: nox.Session) -> None:
 def tests(session: nox.Session, package: str) -> None:
     """The tests of one package, with what it needs and no other package of ours."""
     install_packages(session, *PACKAGES[: PACKAGES.index(package) + 1])
-    session.install(*TEST_TOOLS)
+    session.install(*GROUPS["test"])
     session.run("pytest", *(session.posargs or workers()), f"packages/{package}/tests")
 
 
@@ -94,7 +84,7 @@ def matrix(session: nox.Session, with_packages: str) -> None:
     """Every Python with core alone, with tensor, and with each plugin as it comes."""
     names = with_packages.split("+")
     install_packages(session, *names)
-    session.install(*TEST_TOOLS)
+    session.install(*GROUPS["test"])
     session.run("pytest", *workers(), *session.posargs, f"packages/{names[-1]}/tests")
 
 
@@ -102,7 +92,7 @@ def matrix(session: nox.Session, with_packages: str) -> None:
 def docs(session: nox.Session) -> None:
     """The examples in the documentation and in docstrings run and print what they say."""
     install_packages(session, *PACKAGES)
-    session.install(*TEST_TOOLS)
+    session.install(*GROUPS["test"])
     sources = [f"packages/{name}/src" for name in PACKAGES]
     session.run("pytest", "-q", *workers(), "--doctest-modules", *sources)
     session.run("pytest", "-q", "--doctest-glob=*.md", *PAGES)
@@ -111,7 +101,7 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Build every wheel and sdist, install them in a clean environment, try them elsewhere."""
-    session.install("build", *BUILD_TOOLS)
+    session.install("build", *GROUPS["build"])
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     for name in PACKAGES:
@@ -174,7 +164,7 @@ def examples(session: nox.Session) -> None:
 def fuzz(session: nox.Session) -> None:
     """Random expressions and tensor programs: a minute each, or `-- --seconds 600`."""
     install_packages(session, *PACKAGES)
-    session.install(*TEST_TOOLS)
+    session.install(*GROUPS["test"])
     given = session.posargs
     session.chdir(ROOT / "packages" / "core" / "tests")
     session.run("python", "-m", "checking.fuzz", "--devices", "INTERP,CPU", *given)
