@@ -21,19 +21,20 @@ def to_numpy(result: Any) -> np.ndarray[Any, Any]:
 
 
 def build(expression: Callable[..., Any]) -> Callable[..., Fn]:
-    """A case: inputs become tensors once; each run builds the expression and realises it."""
+    """A case: inputs become tensors once; each run replays the captured expression."""
 
     def case(*arrays: np.ndarray[Any, Any]) -> Fn:
-        from opgraft_tensor import Tensor  # after setup: the device reads its threads when opened
+        from opgraft_tensor import Tensor, jit  # after setup: devices read their threads then
 
         inputs = [Tensor(np.ascontiguousarray(a)).realize() for a in arrays]
-        return lambda: expression(*inputs).realize()
+        captured = jit(expression)
+        return lambda: captured(*inputs)
 
     return case
 
 
 def mlp(x: Any, y: Any, *weights: Any) -> Fn:
-    from opgraft_tensor import Tensor
+    from opgraft_tensor import Tensor, jit
     from opgraft_tensor.nn import SGD, cross_entropy
 
     data, labels = Tensor(x).realize(), Tensor(y).realize()
@@ -41,12 +42,13 @@ def mlp(x: Any, y: Any, *weights: Any) -> Fn:
     w1, b1, w2, b2 = parameters
     optimizer = SGD(parameters, lr=0.1)
 
+    @jit
     def step() -> Any:
         optimizer.zero_grad()
         loss = cross_entropy((data @ w1 + b1).relu() @ w2 + b2, labels)
         loss.backward()
         optimizer.step()
-        return loss.realize()
+        return loss
 
     return step
 

@@ -17,7 +17,7 @@ from opgraft_tensor import graph
 from opgraft_tensor.exchange import is_number, storage_of
 from opgraft_tensor.graph import Shape, shape
 from opgraft_tensor.realize import device_of
-from opgraft_tensor.storage import buffer_node, hold
+from opgraft_tensor.storage import Storage, buffer_node, hold, watch
 
 if TYPE_CHECKING:
     from typing import Self
@@ -31,9 +31,19 @@ Axis: TypeAlias = int | Sequence[int] | None
 class Base:
     """The handle: `uop` (the node), `device` (a name), `grad` (filled by `backward`)."""
 
-    __slots__ = ("__weakref__", "_device", "_leaf", "_origins", "_spent", "_uop", "grad")
+    __slots__ = (
+        "__weakref__",
+        "_device",
+        "_leaf",
+        "_origins",
+        "_spent",
+        "_storage",
+        "_uop",
+        "grad",
+    )
 
-    _uop: UOp
+    _uop: UOp  # missing while `_storage` is there and nobody has asked
+    _storage: Storage
     _device: str
     _leaf: bool  # `backward` fills `grad`
     _spent: bool  # `backward` was called: the way back is not needed once the value is there
@@ -86,11 +96,33 @@ class Base:
         made._begin()
         return made
 
+    @classmethod
+    def _of_memory(cls, storage: Storage) -> Self:
+        """A tensor of this memory; its node is made when somebody asks."""
+        made = object.__new__(cls)
+        made._storage = storage
+        made._device = storage.device
+        made._begin()
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what is missing: the node of a tensor that was made of memory."""
+        if name != "_uop":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        made = self._uop = buffer_node(self._storage)
+        return made
+
     def _begin(self) -> None:
         self._leaf = self._spent = False
         self._origins = ()
         self.grad = None
         hold(self)
+
+    def _stand_for(self, uop: UOp) -> None:
+        """Let this tensor stand for another node from now on."""
+        if watch.moved is not None:
+            watch.moved[id(self)] = None
+        self._uop = uop
 
     # ---- operands
 

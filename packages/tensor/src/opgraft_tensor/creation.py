@@ -10,9 +10,8 @@ from opgraft.dtype import DType, Scalar, dtypes, to_dtype
 from opgraft_tensor import algebra, graph, random
 from opgraft_tensor.base import Base, check_number
 from opgraft_tensor.devices import device_name
-from opgraft_tensor.exchange import dtype_of_number, make_storage, sequence_shape
+from opgraft_tensor.exchange import dtype_of_number, sequence_shape
 from opgraft_tensor.graph import Shape
-from opgraft_tensor.storage import buffer_node
 
 if TYPE_CHECKING:
     from typing import Self
@@ -214,7 +213,6 @@ class Creation(Base):
     def permutation(cls, count: int, device: str | None = None) -> Self:
         """0 .. count-1 in random order, int64; drawn on the host."""
         place = device_name(device)
-        values = random.permutation_values(count)
-        return cls._handle(buffer_node(make_storage(values, dtypes.int64, place)), place)
+        return cls._handle(random.permutation_node(count, place), place)
 
     randperm = permutation

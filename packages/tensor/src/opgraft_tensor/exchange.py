@@ -160,6 +160,9 @@ def storage_of(data: Any, dtype: DType | None, device: str) -> Storage:
 def fill_buffer(storage: Storage) -> Any:
     """The runtime buffer of a storage, made on first use, with its first content."""
     if storage.buffer is None:
+        if storage.source is not None:
+            storage.buffer, storage.source = storage.source(), None
+            return storage.buffer
         buffer = open_device(storage.device).buffer(storage.nbytes)
         if storage.host is not None:
             buffer.copy_in(storage.host)

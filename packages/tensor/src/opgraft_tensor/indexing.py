@@ -269,8 +269,8 @@ class Indexing(Base):
         return self
 
     def _move(self, uop: UOp) -> None:
-        """Let this tensor stand for another node from now on."""
-        self._uop = uop
+        """Let this tensor stand for another node from now on; a leaf stays one."""
+        self._stand_for(uop)
 
     # ---- selection along an axis
 

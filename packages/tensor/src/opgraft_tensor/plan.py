@@ -28,6 +28,7 @@ from opgraft_tensor.facts import Prices
 from opgraft_tensor.late import np
 from opgraft_tensor.liveness import Liveness
 from opgraft_tensor.normalise import Canonical, canonical
+from opgraft_tensor.recording import Recorder, recorder
 from opgraft_tensor.steps import Duplicate, Fill, Launch, Plan
 from opgraft_tensor.storage import Storage, buffer_node, keep
 
@@ -123,6 +124,9 @@ class _OnDemand:
         self.asked: Liveness | None = None
 
     def writable(self, buffer: UOp) -> bool:
+        known = recorder()
+        if known is not None and not known.may_write(buffer.arg):
+            return False
         if self.asked is None:
             self.asked = Liveness(self._outputs)
         return self.asked.writable(buffer)
@@ -130,6 +134,9 @@ class _OnDemand:
 
 def run(plan: Plan, storages: Sequence[Storage], device: Device) -> list[Storage]:
     """Carry out a plan; a storage for each output."""
+    known = recorder()
+    if known is not None:
+        known.reads(storages)
     # before any memory is asked for: on a first run the device may still be getting ready
     missing = [step for step in plan.steps if isinstance(step, Launch) and not step.executable]
     if missing:
@@ -150,7 +157,7 @@ def run(plan: Plan, storages: Sequence[Storage], device: Device) -> list[Storage
         else:
             buffers[number] = storage.buffer = device.buffer(array.nbytes)
     launches: list[tuple[Executable, list[Buffer], tuple[()]]] = []
-    for step in plan.steps:
+    for step in (*plan.steps, None):
         if isinstance(step, Launch):
             assert step.executable is not None
             given = [buffers[a] for a in step.arrays]
@@ -158,24 +165,34 @@ def run(plan: Plan, storages: Sequence[Storage], device: Device) -> list[Storage
             continue
         if launches:
             device.run_list(launches)
+            if known is not None:
+                known.launched(device, launches)
             launches = []
-        _move(step, plan, buffers)
-    if launches:
-        device.run_list(launches)
+        if step is not None:
+            _move(step, plan, buffers, known)
+    if known is not None:
+        known.made(results)
     return results
 
 
-def _move(step: Fill | Duplicate, plan: Plan, buffers: list[Buffer | None]) -> None:
+def _move(
+    step: Fill | Duplicate, plan: Plan, buffers: list[Buffer | None], known: Recorder | None
+) -> None:
     if isinstance(step, Fill):
         array, target = plan.arrays[step.array], buffers[step.array]
         values = np.full(array.shape, step.value)
         if target is not None and array.nbytes:
-            target.copy_in(host_values(values, array.dtype))
+            content = host_values(values, array.dtype)
+            target.copy_in(content)
+            if known is not None:
+                known.filled(target, content)
         return
     source, target = buffers[step.source], buffers[step.target]
     assert source is not None
     assert target is not None
     target.copy_from(source)
+    if known is not None:
+        known.copied(target, source)
 
 
 def kernel_count(outputs: Sequence[UOp], prices: Prices) -> tuple[int, int]:

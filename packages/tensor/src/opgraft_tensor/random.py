@@ -16,9 +16,9 @@ from opgraft.ir.evaluate import alu
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, functions, graph
-from opgraft_tensor.exchange import make_storage
 from opgraft_tensor.graph import Shape, elementwise, full
 from opgraft_tensor.late import np
+from opgraft_tensor.recording import host_supplied
 from opgraft_tensor.storage import buffer_node
 
 
@@ -54,8 +54,12 @@ def manual_seed(seed: int) -> None:
 
 def key_node(device: str) -> UOp:
     """The key of the next stream, in memory, as uint64 of shape ()."""
-    values = np.array(_default.next_key(), np.uint64)
-    return buffer_node(make_storage(values, dtypes.uint64, device))
+    (storage,) = host_supplied(_next_key, [(dtypes.uint64, device)])
+    return buffer_node(storage)
+
+
+def _next_key() -> list[np.ndarray]:
+    return [np.array(_default.next_key(), np.uint64)]
 
 
 def bits(size: Shape, device: str) -> UOp:
@@ -108,10 +112,15 @@ def integer_node(low: int, high: int, size: Shape, dtype: DType, device: str) ->
     return algebra.shifted(graph.cast(rest, dtype), low)
 
 
-def permutation_values(count: int) -> np.ndarray:
-    """0 .. count-1 in random order, drawn on the host: a sort is not a kernel yet."""
-    drawn = threefry(np.arange(count, dtype=np.uint64), _default.next_key())
-    return np.argsort(drawn, kind="stable")
+def permutation_node(count: int, device: str) -> UOp:
+    """0 .. count-1 in random order, int64, drawn on the host: a sort is not a kernel yet."""
+
+    def draw() -> list[np.ndarray]:
+        drawn = threefry(np.arange(count, dtype=np.uint64), _default.next_key())
+        return [np.argsort(drawn, kind="stable")]
+
+    (storage,) = host_supplied(draw, [(dtypes.int64, device)])
+    return buffer_node(storage)
 
 
 _TURNS: Final = (13, 15, 26, 6, 17, 29, 16, 24)

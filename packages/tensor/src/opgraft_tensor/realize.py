@@ -16,6 +16,7 @@ from opgraft_tensor import plan
 from opgraft_tensor.exchange import fill_buffer, host_values
 from opgraft_tensor.graph import constant_of, shape
 from opgraft_tensor.late import np
+from opgraft_tensor.recording import recorder
 from opgraft_tensor.storage import Storage, buffer_node, keep, kept
 
 
@@ -104,7 +105,13 @@ def _copied(uop: UOp) -> UOp:
     if source.host is not None:
         copied.host = source.host
     elif copied.nbytes:
+        known = recorder()
+        if known is not None:
+            known.reads([source])
         fill_buffer(copied).copy_from(fill_buffer(source))
+        if known is not None:
+            known.copied(copied.buffer, source.buffer)
+            known.made([copied])
     return keep(uop, copied)
 
 

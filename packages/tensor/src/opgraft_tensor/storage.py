@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from opgraft.dtype import DType
 from opgraft.errors import DeviceError
-from opgraft.forking import ForkLock
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 
@@ -30,7 +31,8 @@ class Storage:
     changed, until it is copied to the buffer: a NumPy array in C order, bfloat16 as its uint16
     bits, or a flat memoryview of the bytes); `pinned`
     (others look at this memory: never write it in place); `lost` (the memory went to a newer
-    version); `serial` (order of making, the same in every run of a program).
+    version); `serial` (order of making, the same in every run of a program); `source` (hands the
+    buffer over when it is first needed: the storage stands for another one until then).
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class Storage:
         "pinned",
         "serial",
         "shape",
+        "source",
     )
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, device: str, host: Any = None) -> None:
@@ -54,6 +57,7 @@ class Storage:
         self.pinned = False
         self.lost = False
         self.serial = next(_serial)
+        self.source: Callable[[], Any] | None = None
 
     @property
     def size(self) -> int:
@@ -117,18 +121,47 @@ class Holder(Protocol):
     def uop(self) -> UOp: ...
 
 
+class _Reference(weakref.ref[Any]):
+    """A weak reference to a holder, which knows its number."""
+
+    __slots__ = ("number",)
+    number: int
+
+
 # Every live Tensor, in order of making. Asked only when memory might be overwritten.
-_holders: Final[weakref.WeakValueDictionary[int, Holder]] = weakref.WeakValueDictionary()
-_lock: Final = ForkLock()
+_holders: Final[dict[int, _Reference]] = {}
+
+
+def _forget(reference: _Reference) -> None:
+    _holders.pop(reference.number, None)
+
+
+class _Watch(threading.local):
+    """What a thread that captures a function wants to know of its own tensors."""
+
+    born: list[weakref.ref[Any]] | None = None
+    moved: dict[int, None] | None = None
+    """The ids of tensors that were told to stand for another node."""
+
+
+watch: Final = _Watch()
 
 
 def hold(holder: Holder) -> None:
     """Register a live holder; it leaves by dying."""
-    with _lock:
-        _holders[next(_serial)] = holder
+    reference = _Reference(holder, _forget)
+    reference.number = next(_serial)
+    _holders[reference.number] = reference  # one step of the interpreter, as is taking it out
+    if watch.born is not None:
+        watch.born.append(reference)
+
+
+def live_holders() -> list[Holder]:
+    """Everything registered that is alive, in order of making."""
+    found = [reference() for reference in list(_holders.values())]
+    return [holder for holder in found if holder is not None]
 
 
 def live_handles() -> list[UOp]:
     """What all live tensors of the process hold now: nodes whose values may still be asked for."""
-    with _lock:
-        return [h.uop for h in list(_holders.values())]
+    return [h.uop for h in live_holders()]

@@ -27,6 +27,7 @@ from opgraft_tensor.late import np
 from opgraft_tensor.linalg import Products
 from opgraft_tensor.movement import Movement
 from opgraft_tensor.realize import memory_of, realize
+from opgraft_tensor.recording import refuse_reading
 from opgraft_tensor.reductions import Reductions
 from opgraft_tensor.storage import Identity, Storage, buffer_node
 
@@ -103,6 +104,7 @@ class Tensor(
 
     def memory(self) -> Storage:
         """The memory that holds the value, computed now if it was not."""
+        refuse_reading("the values of a tensor are asked for")
         found = memory_of(self._uop)
         if found is None:
             realize_all([self])
@@ -204,7 +206,7 @@ class Tensor(
         return self._handle(_moved(self, place), place)
 
     def _move(self, uop: UOp) -> None:
-        self._uop = uop
+        self._stand_for(uop)
         if self._leaf:
             autograd.mark_leaf(uop, self)
 
@@ -241,7 +243,7 @@ class Tensor(
         if wanted and not self._leaf:
             if self._uop.op is not Ops.BUFFER:
                 # a place of its own: an equal expression elsewhere is not this leaf
-                self._uop = graph.materialize(self._uop, Identity())
+                self._stand_for(graph.materialize(self._uop, Identity()))
             autograd.mark_leaf(self._uop, self)
         self._leaf = wanted
         return self
@@ -272,7 +274,7 @@ class Tensor(
         self._spent = True
         memory = memory_of(self._uop)
         if memory is not None and not self._leaf:
-            self._uop = memory
+            self._stand_for(memory)
 
     def _add_gradient(self, found: UOp, origin: Tensor) -> Self:
         fresh = self._new(found)
@@ -322,7 +324,7 @@ def realize_all(tensors: Sequence[Tensor]) -> None:
             if tensor._leaf:
                 tensor._move(node)
             elif tensor._spent or not tensor.requires_grad:
-                tensor._uop = node
+                tensor._stand_for(node)
 
 
 def gradients_of(outputs: Sequence[tuple[UOp, UOp]], wrt: Sequence[Tensor]) -> list[Tensor]:

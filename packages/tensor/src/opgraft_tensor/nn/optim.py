@@ -15,11 +15,16 @@ import numpy as np
 
 from opgraft.dtype import DType
 from opgraft_tensor.nn.module import take_updates
+from opgraft_tensor.recording import host_supplied
+from opgraft_tensor.storage import buffer_node
 from opgraft_tensor.tensor import Tensor, realize_all
 
 
 class Optimizer(ABC):
     """`parameters`: leaves (requires_grad=True); `lr` may be changed at any time."""
+
+    rate_count: int
+    """How many numbers `_rates` gives."""
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
         self.parameters = list({id(p): p for p in parameters}.values())
@@ -43,17 +48,25 @@ class Optimizer(ABC):
         for _, p in moved:
             assert p.grad is not None
             together += p.grad.origins()
-        rates = self._rates()
-        shared: dict[tuple[DType, str], list[Tensor]] = {}
+        numbers = self._numbers([p for _, p in moved])
         for i, p in moved:
             assert p.grad is not None
-            numbers = shared.get((p.dtype, p.device))
-            if numbers is None:
-                numbers = shared[p.dtype, p.device] = _numbers(p, rates)
-            together += self._update(i, p, p.grad.detach(), numbers)
+            together += self._update(i, p, p.grad.detach(), numbers[p.dtype, p.device])
             together.append(p)
         self.zero_grad()
         realize_all(list({id(t): t for t in together}.values()))
+
+    def _numbers(self, moved: list[Tensor]) -> dict[tuple[DType, str], list[Tensor]]:
+        """The rates of a step as data, once for each dtype and device of the parameters."""
+        places = list(dict.fromkeys((p.dtype, p.device) for p in moved))
+        count = self.rate_count
+
+        def make() -> list[np.ndarray]:
+            return [np.array(rate) for rate in self._rates()] * len(places)
+
+        storages = host_supplied(make, [place for place in places for _ in range(count)])
+        made = [Tensor._handle(buffer_node(s), s.device) for s in storages]
+        return {place: made[i * count : (i + 1) * count] for i, place in enumerate(places)}
 
     @abstractmethod
     def _rates(self) -> tuple[float, ...]:
@@ -68,11 +81,6 @@ class Optimizer(ABC):
         return []
 
 
-def _numbers(p: Tensor, values: tuple[float, ...]) -> list[Tensor]:
-    """Numbers as data on the parameter's device, in its dtype; once for all that share the two."""
-    return [Tensor(np.array(v), dtype=p.dtype, device=p.device) for v in values]
-
-
 def _zeros_like(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [p.zeros_like().realize() for p in parameters]
 
@@ -82,6 +90,8 @@ class SGD(Optimizer):
 
     `weight_decay` is added to the gradient, times the parameter.
     """
+
+    rate_count = 1
 
     def __init__(
         self,
@@ -122,6 +132,7 @@ class Adam(Optimizer):
     `weight_decay` is added to the gradient, times the parameter (see AdamW).
     """
 
+    rate_count = 3
     decoupled = False
 
     def __init__(
