@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 PACKAGES = ("core", "tensor")
+"""What running array programs takes; the tests take every folder of packages/."""
 
 
 def fail(message: str) -> None:
@@ -103,7 +104,7 @@ def pip_version(filename: str) -> tuple[int, ...]:
 def install(*wanted: str, note: str, key: str) -> None:
     """pip install into .venv, once for each change of the packages' declarations."""
     stamp = VENV / f".installed-{key}"
-    declared = [ROOT / "packages" / p / "pyproject.toml" for p in PACKAGES]
+    declared = sorted((ROOT / "packages").glob("*/pyproject.toml"))
     state = "\n".join([*wanted, *(p.read_text(encoding="utf-8") for p in declared)])
     if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
         return
@@ -149,18 +150,24 @@ def tools(group: str) -> list[str]:
     return list(declared["dependency-groups"][group])
 
 
-def install_packages() -> None:
+def all_packages() -> tuple[str, ...]:
+    """Every package of this repository, the two that others need first."""
+    folders = (path.parent.name for path in (ROOT / "packages").glob("*/pyproject.toml"))
+    return (*PACKAGES, *sorted(set(folders) - set(PACKAGES)))
+
+
+def install_packages(names: tuple[str, ...] = PACKAGES) -> None:
     """opgraft's packages, editable, with a C compiler where the machine has none."""
     # built with these, and not each in an environment made for it alone: it saves half a minute
     install(*tools("build"), note="the build tools", key="build")
     wanted = ["--no-build-isolation"]
-    for name in PACKAGES:
+    for name in names:
         wanted += ["--editable", str(ROOT / "packages" / name)]
-    note = "opgraft-core and opgraft-tensor"
+    note = ", ".join(f"opgraft-{name.removeprefix('backend-')}" for name in names)
     if not any(shutil.which(cc) for cc in ("clang", "gcc", "cc")):
         note += ", and a C compiler, as none is here (ziglang, about 100 MB)"
         wanted.append("ziglang>=0.13")
-    install(*wanted, note=note, key="packages")
+    install(*wanted, note=note, key=f"packages-{len(names)}")
 
 
 # ---- the commands
@@ -174,10 +181,10 @@ def digits(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    install_packages()
+    install_packages(all_packages())
     install(*tools("test"), note="the test tools", key="tests")
     step("running the tests")
-    chosen = arguments or [f"packages/{name}/tests" for name in PACKAGES]
+    chosen = arguments or [f"packages/{name}/tests" for name in all_packages()]
     workers = str(min(4, os.cpu_count() or 1))
     return run(PYTHON, "-m", "pytest", "-n", workers, "--dist", "worksteal", *chosen)
 

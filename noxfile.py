@@ -16,7 +16,12 @@ nox.options.download_python = "never"
 nox.options.sessions = ["lint", "types", "layers", "tests", "docs", "wheels", "examples"]
 
 ROOT = Path(__file__).parent
-PACKAGES = ("core", "tensor")
+PACKAGES = ("core", "tensor", "conformance", "egraph", "backend-cl")
+"""The folders of packages/; each needs some that stand before it."""
+TESTED_WITH = {"conformance": ("tensor",), "backend-cl": ("tensor", "conformance")}
+"""What the tests of a package use beside what it needs itself."""
+DEVICES = {"CPU": (), "INTERP": (), "CL": ("backend-cl",)}
+"""Devices that tests run on here, and the packages that bring them."""
 PYTHONS = ("3.11", "3.12", "3.13")
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
 CODE = ("packages", "examples", "benchmarks", "dev.py", "noxfile.py")
@@ -36,6 +41,22 @@ def install_packages(session: nox.Session, *names: str) -> None:
         wanted += ["--editable", str(ROOT / "packages" / name)]
     # not each in an environment made for its build alone: that takes longer than the session
     session.install("--no-build-isolation", *wanted)
+
+
+def with_needs(*names: str) -> list[str]:
+    """The packages and all of ours that they need, each after those that it needs."""
+    wanted = set(names)
+    for name in reversed(PACKAGES):
+        if name in wanted:
+            declared = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())
+            needs = {line.partition(">")[0] for line in declared["project"]["dependencies"]}
+            wanted |= {p for p in PACKAGES if distribution(p) in needs}
+    return [name for name in PACKAGES if name in wanted]
+
+
+def distribution(package: str) -> str:
+    """The name under which a folder's package is installed."""
+    return f"opgraft-{package.removeprefix('backend-')}"
 
 
 def workers() -> list[str]:
@@ -73,19 +94,39 @@ def layers(session: nox.Session) -> None:
 @nox.parametrize("package", PACKAGES)
 def tests(session: nox.Session, package: str) -> None:
     """The tests of one package, with what it needs and no other package of ours."""
-    install_packages(session, *PACKAGES[: PACKAGES.index(package) + 1])
+    install_packages(session, *with_needs(package, *TESTED_WITH.get(package, ())))
     session.install(*GROUPS["test"])
     session.run("pytest", *(session.posargs or workers()), f"packages/{package}/tests")
 
 
 @nox.session(python=PYTHONS)
-@nox.parametrize("with_packages", ["core", "core+tensor"])
-def matrix(session: nox.Session, with_packages: str) -> None:
-    """Every Python with core alone, with tensor, and with each plugin as it comes."""
-    names = with_packages.split("+")
-    install_packages(session, *names)
+@nox.parametrize("package", PACKAGES)
+def matrix(session: nox.Session, package: str) -> None:
+    """Every Python: core alone, tensor, and each plugin."""
+    install_packages(session, *with_needs(package, *TESTED_WITH.get(package, ())))
     session.install(*GROUPS["test"])
-    session.run("pytest", *workers(), *session.posargs, f"packages/{names[-1]}/tests")
+    session.run("pytest", *workers(), *session.posargs, f"packages/{package}/tests")
+
+
+@nox.session
+@nox.parametrize("device", list(DEVICES))
+def kit(session: nox.Session, device: str) -> None:
+    """The conformance kit on one device: every must and should."""
+    install_packages(session, *with_needs("tensor", "conformance", *DEVICES[device]))
+    session.install(*GROUPS["test"])
+    session.chdir(session.create_tmp())
+    session.run("python", "-m", "opgraft_conformance", device, *(session.posargs or workers()))
+
+
+@nox.session
+@nox.parametrize("device", [d for d, needs in DEVICES.items() if needs])
+def elsewhere(session: nox.Session, device: str) -> None:
+    """The tests of core and tensor that take a device, on a device of another package."""
+    install_packages(session, *with_needs("tensor", *DEVICES[device]))
+    session.install(*GROUPS["test"])
+    tests = session.posargs or [*workers(), "packages/core/tests", "packages/tensor/tests"]
+    env = {"OPGRAFT_TEST_DEVICES": device, "OPGRAFT_DEVICE": device}
+    session.run("pytest", *tests, env=env)
 
 
 @nox.session

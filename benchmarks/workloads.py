@@ -3,7 +3,7 @@
     python benchmarks/workloads.py --folder ../shared/bench --case softmax,mm512 --threads 1
 
 The folder holds `bench.py`, `cases.py` and `adapters/`; it may also be named by the environment
-variable OPGRAFT_BENCH. It is copied, our adapter is put beside the others, and each library runs
+variable OPGRAFT_BENCH. It is copied, our adapters are put beside the others, and each library runs
 in a process of its own, one after another.
 """
 
@@ -37,7 +37,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "bench"
         shutil.copytree(folder, copy)
-        shutil.copy(HERE / "adapters" / "opgraft_.py", copy / "adapters")
+        shutil.copytree(HERE / "adapters", copy / "adapters", dirs_exist_ok=True)
         libraries = arguments.libraries.split(",")
         for library in libraries:
             command = [sys.executable, "bench.py", "--lib", library, "--case", arguments.case]

@@ -10,6 +10,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from opgraft import Device, journal
 from opgraft.cli.trial import tiny_kernel
 from opgraft.runtime import compile_kernel
@@ -53,26 +55,59 @@ def test_a_kernel_that_is_made_is_told_with_its_sink_and_executable() -> None:
     assert executable.program.linear is not None  # whoever listens wants to see the passes run
 
 
-def test_trace_is_a_file_for_perfetto(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
+ONE_KERNEL = (
+    "from opgraft import Device\n"
+    "from opgraft.cli.trial import tiny_kernel\n"
+    "from opgraft.runtime import compile_kernel\n"
+    "compile_kernel(Device['NULL'], tiny_kernel())\n"
+)
+
+
+def run_traced(code: str, path: Path) -> None:
+    """A process of its own with the setting TRACE."""
     subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from opgraft import Device\n"
-            "from opgraft.cli.trial import tiny_kernel\n"
-            "from opgraft.runtime import compile_kernel\n"
-            "compile_kernel(Device['NULL'], tiny_kernel())\n",
-        ],
+        [sys.executable, "-c", code],
         check=True,
+        timeout=60,
         env={
             **os.environ,
             "OPGRAFT_TRACE": str(path),
             "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         },
     )
+
+
+def test_trace_is_a_file_for_perfetto(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    run_traced(ONE_KERNEL, path)
     (row,) = json.loads(path.read_text())["traceEvents"]
     assert (row["name"], row["cat"], row["ph"]) == ("trial", "kernel", "X")
     assert row["dur"] > 0
     assert row["args"]["device"] == "NULL"
     assert "sink" not in row["args"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_leaves_the_trace_of_its_parent_alone(tmp_path: Path) -> None:
+    """Its own goes to a file named for it; with nothing to tell there is none."""
+    path = tmp_path / "trace.json"
+    code = (
+        "import os, sys, time\n"
+        f"{ONE_KERNEL}"
+        "def child(work):\n"
+        "    if os.fork() == 0:\n"
+        "        work()\n"
+        "        sys.exit()\n"
+        "    assert os.wait()[1] == 0\n"
+        "from opgraft import journal\n"
+        "child(lambda: None)\n"
+        "child(lambda: journal.tell('plan', 'in the child', time.perf_counter()))\n"
+        "journal.tell('plan', 'in the parent', time.perf_counter())\n"
+    )
+    run_traced(code, path)
+    told = {
+        file.name: [row["name"] for row in json.loads(file.read_text())["traceEvents"]]
+        for file in tmp_path.iterdir()
+    }
+    assert told.pop("trace.json") == ["trial", "in the parent"]
+    assert list(told.values()) == [["in the child"]]

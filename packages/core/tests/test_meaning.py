@@ -23,9 +23,10 @@ from opgraft.ir.linear import KernelInfo, LinearProgram
 from opgraft.rules.simplify import simplify
 from opgraft.runtime import compile_kernel
 from opgraft.runtime.device import Device
+from tested import DEVICES as TESTED
 
 
-@pytest.fixture(scope="module", params=["INTERP", "CPU"])
+@pytest.fixture(scope="module", params=TESTED)
 def device(request: pytest.FixtureRequest) -> Device:
     try:
         return DEVICES[request.param]

@@ -18,6 +18,7 @@ from opgraft_tensor.plan import Draft, draft
 from opgraft_tensor.storage import Storage, buffer_node
 from opgraft_tensor.verify import verify
 from oracle import evaluate_numpy
+from tested import COMPILED
 
 CPU = Prices()
 
@@ -27,7 +28,7 @@ def array(values: Any, dtype: DType = dtypes.float32) -> UOp:
     from opgraft_tensor.exchange import host_values
 
     host = host_values(np.asarray(values), dtype)
-    return buffer_node(Storage(host.shape, dtype, "CPU", host))
+    return buffer_node(Storage(host.shape, dtype, COMPILED, host))
 
 
 def plan_of(outputs: Sequence[UOp], prices: Prices = CPU, live: Sequence[UOp] = ()) -> Draft:

@@ -18,6 +18,7 @@ from opgraft_tensor import graph
 from opgraft_tensor.autograd import gradients
 from opgraft_tensor.functions import LN_2, LOG2_E
 from opgraft_tensor.storage import Storage, buffer_node
+from tested import COMPILED
 
 
 class Node:
@@ -132,7 +133,7 @@ class Nodes:
 
     @staticmethod
     def rand(*size: int) -> Node:
-        return Node(buffer_node(Storage(size, dtypes.float32, "CPU")))
+        return Node(buffer_node(Storage(size, dtypes.float32, COMPILED)))
 
     @staticmethod
     def sum(x: Node, axes: Sequence[int], keep: bool = False) -> Node:
@@ -211,7 +212,7 @@ class SmallNodes(Nodes):
     @staticmethod
     def rand(*size: int) -> Node:
         values = (SmallNodes.numbers.random(size) + 0.1).astype(np.float32)
-        return Node(buffer_node(Storage(size, dtypes.float32, "CPU", values)))
+        return Node(buffer_node(Storage(size, dtypes.float32, COMPILED, values)))
 
 
 # ---- the programs

@@ -7,8 +7,7 @@ import pytest
 
 from checks import same, value
 from opgraft_tensor import Tensor, grad
-
-DEVICES = ["INTERP", "CPU"]
+from tested import DEVICES
 
 
 @pytest.fixture(params=DEVICES)

@@ -160,9 +160,41 @@ def test_no_function_does(function, at) -> None:
     assert np.isfinite(out[0])
 
 
-def test_ties_share_evenly() -> None:
+@pytest.mark.parametrize("axis", [None, 0, 1, 2, (0, 2), (1, 2)])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_gradient_of_an_extreme_goes_to_the_first_of_equals(name, axis) -> None:
+    """As argmax and argmin find it, the first nan if there is one; and as PyTorch pools."""
+    numbers = np.random.default_rng(5).integers(0, 3, (3, 4, 5)).astype(np.float32)
+    numbers[1, 2, 3] = np.nan
+    x = Tensor(numbers)
+    axes = (0, 1, 2) if axis is None else (axis,) if isinstance(axis, int) else axis
+    rest = tuple(i for i in range(3) if i not in axes)
+    lines = numbers.transpose(rest + axes)
+    flat = lines.reshape(-1, int(np.prod([numbers.shape[i] for i in axes])))
+    weights = np.arange(1, len(flat) + 1, dtype=np.float32)
+    wanted = np.zeros_like(flat)
+    wanted[np.arange(len(flat)), getattr(flat, f"arg{name}")(1)] = weights
+    wanted = wanted.reshape(lines.shape).transpose(np.argsort(rest + axes))
+    made = getattr(x, name)(axis=axis)
+    upstream = Tensor(weights.reshape(made.shape))
+    same(grad(made, x, upstream)[0], wanted)
+
+
+def test_the_gradient_of_pooling_goes_to_the_first_maximum_of_each_window() -> None:
+    x = Tensor(np.array([[[[2, 2, 1, 0], [2, 0, 1, 1], [0, 0, 3, 1], [0, 0, 1, 3]]]], np.float32))
+    same(
+        grad(x.max_pool2d(2).sum(), x)[0],
+        np.array([[[[1, 0, 1, 0], [0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]]]], np.float32),
+    )
+    # windows that overlap: an element gets the gradient of each whose first maximum it is
+    same(
+        grad(x.max_pool2d(2, stride=1).sum(), x)[0],
+        np.array([[[[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 4, 0], [0, 0, 0, 0]]]], np.float32),
+    )
+
+
+def test_equal_operands_share_evenly() -> None:
     x = Tensor([1.0, 3.0, 3.0])
-    same(grad(x.max(), x)[0], np.array([0, 0.5, 0.5], np.float32))
     same(grad(x.maximum(3).sum(), x)[0], np.array([0, 0.5, 0.5], np.float32))
     zero = Tensor([0.0])
     same(grad(zero.relu().sum(), zero)[0], np.array([0], np.float32))

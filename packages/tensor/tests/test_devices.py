@@ -15,6 +15,7 @@ from opgraft_tensor.devices import open_device
 from opgraft_tensor.facts import Prices
 from opgraft_tensor.plan import kernel_count
 from opgraft_tensor.realize import settle
+from tested import COMPILED, DEVICES
 
 RNG = np.random.default_rng(9)
 GRID = RNG.normal(size=(6, 9)).astype(np.float32)
@@ -149,7 +150,7 @@ def assignments(device):
     return [before, x, x.sum(0)]
 
 
-@pytest.mark.parametrize("device", ["INTERP", "CPU"])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_mean_what_numpy_says(name, device) -> None:
     results = PROGRAMS[name](device)
@@ -164,7 +165,7 @@ def test_programs_mean_what_numpy_says(name, device) -> None:
             np.testing.assert_array_equal(found, exact)
 
 
-@pytest.mark.parametrize("device", ["INTERP", "CPU"])
+@pytest.mark.parametrize("device", DEVICES)
 def test_floats_keep_their_laws_when_compiled(device) -> None:
     """The cases B01 to B05 as run-time data (see test_elementwise.py for the sources)."""
     x = Tensor([2.5, np.inf, -np.inf, np.nan, -3.0, 0.0, -0.0, 1e8], device=device)
@@ -197,7 +198,7 @@ DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint6
 
 @pytest.mark.parametrize(
     ("dtype", "device"),
-    [*[(d, "INTERP") for d in DTYPES], *[(d, "CPU") for d in ("int8", "uint64", "bfloat16")]],
+    [*[(d, DEVICES[0]) for d in DTYPES], *[(d, COMPILED) for d in ("int8", "uint64", "bfloat16")]],
 )
 def test_every_dtype(dtype, device) -> None:
     a = samples(dtype, device)

@@ -7,8 +7,7 @@ import pytest
 
 import opgraft_tensor.plan
 from opgraft_tensor import Tensor, realize_all
-
-DEVICES = ["CPU", "INTERP"]
+from tested import DEVICES
 
 
 @pytest.fixture(params=DEVICES)

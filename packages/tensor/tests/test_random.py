@@ -11,6 +11,7 @@ from opgraft.ir.evaluate import alu
 from opgraft.ir.ops import Ops
 from opgraft_tensor import Tensor, manual_seed
 from opgraft_tensor.random import threefry
+from tested import COMPILED
 
 
 def test_the_host_generator_is_the_irs() -> None:
@@ -77,7 +78,7 @@ def test_a_lazy_tensor_draws_once() -> None:
 
 def test_devices_agree() -> None:
     found = []
-    for device in ("INTERP", "CPU"):
+    for device in ("INTERP", COMPILED):
         manual_seed(11)
         found.append(run(Tensor.uniform(3, 5, device=device), Tensor.normal(7, device=device),
                          Tensor.randint(6, high=1000, device=device)))  # fmt: skip

@@ -12,6 +12,7 @@ from opgraft_tensor.exchange import storage_values
 from opgraft_tensor.realize import realize
 from oracle import evaluate_numpy
 from planning import CPU, check
+from tested import COMPILED
 
 PRICES = {
     "as it is": CPU,
@@ -38,5 +39,5 @@ def test_random_programs_run_on_the_default_device(seed: int) -> None:
     # no tensor holds the inputs: they may be overwritten, so they are no outputs here
     outputs = [o for o in random_programs.program(seed) if o.op is not Ops.BUFFER]
     expected = [evaluate_numpy(o) for o in outputs]
-    for got, want in zip(realize(outputs, "CPU"), expected):
+    for got, want in zip(realize(outputs, COMPILED), expected):
         np.testing.assert_array_equal(storage_values(got.arg), want)

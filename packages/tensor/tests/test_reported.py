@@ -12,8 +12,9 @@ import pytest
 from opgraft import UOp, dtypes
 from opgraft_tensor import Tensor
 from opgraft_tensor.tensor import realize_all
+from tested import DEVICES
 
-pytestmark = pytest.mark.parametrize("device", ["CPU", "INTERP"])
+pytestmark = pytest.mark.parametrize("device", DEVICES)
 
 
 def test_a06_a_cast_to_a_narrower_integer_wraps(device: str) -> None:

@@ -20,6 +20,7 @@ from opgraft_tensor.normalise import canonical
 from oracle import evaluate_numpy
 from planning import CPU, array
 from programs import Node, Nodes
+from tested import COMPILED, DEVICES
 
 PRICES = [
     CPU,
@@ -30,7 +31,7 @@ PRICES = [
 ]
 
 
-def values(outputs: list[UOp], prices: Prices, device: str = "CPU") -> list[np.ndarray]:
+def values(outputs: list[UOp], prices: Prices, device: str = COMPILED) -> list[np.ndarray]:
     """The outputs as this device computes them under these prices."""
     found = canonical(outputs, lambda _: False)
     made = planner.run(schedule(found.outputs, prices, device), found.storages, open_device(device))
@@ -70,7 +71,7 @@ def test_a_value_has_the_same_bits_for_all_its_readers(prices: Prices) -> None:
     np.testing.assert_array_equal(first, second.T)
 
 
-@pytest.mark.parametrize("device", ["CPU", "INTERP"])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("program", [programs.bnorm, programs.mlp_train, programs.cumsum])
 def test_whole_programs_run(program: object, device: str) -> None:
     outputs = [o.uop for o in program(programs.SmallNodes)]  # type: ignore[operator]

@@ -14,6 +14,7 @@ from opgraft.errors import DeviceError
 from opgraft.ir.intern import live_nodes
 from opgraft_tensor import Tensor, nn, realize_all
 from opgraft_tensor.storage import kept
+from tested import COMPILED
 
 
 def test_repr_shows_shape_dtype_and_device_and_computes_nothing() -> None:
@@ -84,12 +85,12 @@ def test_devices_do_not_mix_but_values_move() -> None:
 def test_what_needs_no_memory_is_computed_on_each_device_for_itself() -> None:
     tensors = [
         made
-        for device in ("INTERP", "CPU")
+        for device in ("INTERP", COMPILED)
         for made in (Tensor.arange(3, device=device) * 2, Tensor.ones(3, device=device))
     ]
     found = [(t.tolist(), t.memory().device) for t in tensors]
     assert found == [
-        ([0, 2, 4], "INTERP"), ([1, 1, 1], "INTERP"), ([0, 2, 4], "CPU"), ([1, 1, 1], "CPU"),
+        ([0, 2, 4], "INTERP"), ([1, 1, 1], "INTERP"), ([0, 2, 4], COMPILED), ([1, 1, 1], COMPILED),
     ]  # fmt: skip
 
 

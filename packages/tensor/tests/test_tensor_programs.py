@@ -7,6 +7,7 @@ import pytest
 import statements
 import tensor_programs
 from statements import Program, Statement
+from tested import COMPILED
 
 
 @pytest.mark.parametrize("block", range(5))
@@ -19,7 +20,7 @@ def test_random_programs_on_the_interpreter(block: int) -> None:
 @pytest.mark.parametrize("seed", range(200, 210))
 def test_random_programs_on_the_default_device(seed: int) -> None:
     made = tensor_programs.program(seed)
-    assert statements.failure(made, "CPU") is None, made.source("CPU")
+    assert statements.failure(made, COMPILED) is None, made.source(COMPILED)
 
 
 def test_a_program_is_the_same_for_its_seed() -> None:

@@ -21,7 +21,8 @@ from opgraft.settings import Setting, declare, using
 if TYPE_CHECKING:
     from opgraft.dtype import DType, Scalar, dtypes
     from opgraft.forking import ForkLock, renewed_in_children
-    from opgraft.ir.evaluate import evaluate
+    from opgraft.ir.evaluate import evaluate, value_to_bits
+    from opgraft.ir.launch import over_limits
     from opgraft.ir.linear import KernelInfo, LinearProgram
     from opgraft.ir.matcher import EqualitySet, PatternMatcher
     from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from opgraft.render.c import CRenderer
     from opgraft.render.cstyle import CStyleRenderer
     from opgraft.render.renderer import Renderer
+    from opgraft.render.vectors import VectorRenderer
     from opgraft.render.writer import Writer
     from opgraft.rules.optimizer import Budget, CostModel, Optimized, Optimizer, OptimizerSpec
     from opgraft.rules.sets import sym, symbolic, symbolic_simple
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
         compile_cache,
         compile_kernel,
         compile_kernels,
+        compile_linear,
         input_places,
         is_watched,
         show_launch,
@@ -65,7 +68,8 @@ if TYPE_CHECKING:
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "opgraft.dtype": ("DType", "Scalar", "dtypes"),
     "opgraft.forking": ("ForkLock", "renewed_in_children"),
-    "opgraft.ir.evaluate": ("evaluate",),
+    "opgraft.ir.evaluate": ("evaluate", "value_to_bits"),
+    "opgraft.ir.launch": ("over_limits",),
     "opgraft.ir.linear": ("KernelInfo", "LinearProgram"),
     "opgraft.ir.matcher": ("EqualitySet", "PatternMatcher"),
     "opgraft.ir.ops": ("AxisKind", "GroupOp", "Ops", "Space"),
@@ -78,6 +82,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "opgraft.render.c": ("CRenderer",),
     "opgraft.render.cstyle": ("CStyleRenderer",),
     "opgraft.render.renderer": ("Renderer",),
+    "opgraft.render.vectors": ("VectorRenderer",),
     "opgraft.render.writer": ("Writer",),
     "opgraft.rules.optimizer": ("Budget", "CostModel", "Optimized", "Optimizer", "OptimizerSpec"),
     "opgraft.rules.sets": ("sym", "symbolic", "symbolic_simple"),
@@ -100,6 +105,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "compile_cache",
         "compile_kernel",
         "compile_kernels",
+        "compile_linear",
         "input_places",
         "is_watched",
         "show_launch",
@@ -147,11 +153,13 @@ __all__ = [
     "Target",
     "UOp",
     "UPat",
+    "VectorRenderer",
     "Writer",
     "check_inputs",
     "compile_cache",
     "compile_kernel",
     "compile_kernels",
+    "compile_linear",
     "declare",
     "dtypes",
     "errors",
@@ -162,6 +170,7 @@ __all__ = [
     "is_watched",
     "linear_to_text",
     "node_to_text",
+    "over_limits",
     "parse_linear",
     "renewed_in_children",
     "settings",
@@ -171,6 +180,7 @@ __all__ = [
     "symbolic",
     "symbolic_simple",
     "using",
+    "value_to_bits",
 ]
 
 

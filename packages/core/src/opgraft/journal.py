@@ -40,6 +40,8 @@ class Event(NamedTuple):
 # Read and changed in single steps, so without a lock: a fork could find one held.
 _listeners: Final[list[Callable[[Event], None]]] = []
 _traces: Final[dict[str, list[Event]]] = {}
+_parents: Final[list[int]] = []
+"""The processes that this one was forked from: the setting's file belongs to the first."""
 
 
 def heard() -> bool:
@@ -100,8 +102,24 @@ def _write_traces() -> None:
     import json  # late: few programs are traced
 
     for path, events in _traces.items():
-        with open(path, "w", encoding="utf-8") as file:
+        with open(_own_file(path), "w", encoding="utf-8") as file:
             json.dump(chrome(events), file)
 
 
+def _own_file(path: str) -> str:
+    """The file that this process writes: a forked child has one of its own, named for it."""
+    if not _parents:
+        return path
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}.{os.getpid()}{suffix}"
+
+
+def _forked() -> None:
+    """In a child: what was done before the fork is the parent's to tell."""
+    _parents.append(os.getppid())
+    _traces.clear()
+
+
 atexit.register(_write_traces)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

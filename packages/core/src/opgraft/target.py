@@ -45,7 +45,13 @@ class Target:
     max_parallel_dims: int = 1
     max_parallel_size: int = 1 << 31
     threads_per_group: int = 1
+    """The most threads of a group, over all dimensions."""
     group_dims: int = 0
+    """Dimensions of a launch, 1 to 3; 0: kernels are called with a part of a parallel range."""
+    lanes: int = 1
+    """Threads that a core carries out in lockstep: groups are multiples of it where they can."""
+    atomics: frozenset[tuple[Ops, DType]] = frozenset()
+    """The operations that ATOMIC does on elements of which dtype."""
 
     # memory
     cache_bytes: tuple[int, ...] = (32 << 10, 512 << 10, 8 << 20)

@@ -21,7 +21,7 @@ from opgraft.errors import RewriteError
 from opgraft.ir import PatternMatcher, UOp
 from opgraft.ir.rule import Rule
 
-from . import lifted
+from . import lifted, pairs
 from .instances import FLOATS, Filler, NoInstance
 from .judge import judge
 
@@ -63,10 +63,13 @@ class Effort:
     assignments: int = 4096
     slow: int = 24
     steps: int = 400_000  # of z3, per proof
+    pairs: int = 8  # values of 16 bits that are tried against all 65,536, per rule of two
     seed: int = 1
 
 
-LONG: Final = Effort(instances=200, attempts=4000, proofs=10, assignments=1 << 16, slow=200)
+LONG: Final = Effort(
+    instances=200, attempts=4000, proofs=10, assignments=1 << 16, slow=200, pairs=512
+)
 
 
 # Files whose every line the check must reach: the algebra that rules share.
@@ -96,6 +99,7 @@ class Record:
     sampled: int = 0
     assignments: int = 0
     proved: int = 0
+    paired: int = 0
     undecided: list[str] = field(default_factory=list)
     unsupported: int = 0
     faults: list[str] = field(default_factory=list)
@@ -120,6 +124,7 @@ class Record:
         return (
             f"{self.rule.name}: {self.verdict or 'ok'}; fired {fired or 'never'}; complete "
             f"{self.complete}, sampled {self.sampled}, proved {self.proved}, "
+            f"pairs {self.paired}, "
             f"undecided {len(self.undecided)}, {self.seconds:.2f} s"
         )
 
@@ -288,6 +293,11 @@ def _check_group(
             return
         record.complete += found.complete
         record.sampled += not found.complete
+        if effort.pairs and not record.paired and pairs.suits(before, after):
+            fault, record.paired = pairs.compare(before, after, effort.pairs)
+            if fault:
+                record.faults.append(fault)
+                return
         if group.proof and proofs < effort.proofs:
             proofs += 1
             answer = lifted.prove(before, after, effort.steps)
@@ -376,6 +386,8 @@ def summary(records: Sequence[Record]) -> str:
         f"{len(records)} rules, {sum(sum(r.fired.values()) for r in records)} instances "
         f"({sum(r.complete for r in records)} on all values, {sum(r.proved for r in records)} "
         f"proved by z3), {sum(r.assignments for r in records)} assignments, "
+        f"{sum(bool(r.paired) for r in records)} rules on {sum(r.paired for r in records)} pairs "
+        f"of 16 bits, "
         f"{sum(bool(r.verdict) for r in records)} refused"
     )
 
@@ -387,8 +399,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rule", action="append", help="check these alone")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pairs", type=int, help="16-bit values against all; 65536: all pairs")
     given = parser.parse_args(arguments)
     effort = LONG if given.long else Effort(seed=given.seed)
+    if given.pairs is not None:
+        effort = replace(effort, pairs=given.pairs)
     begin = time.perf_counter()
     records: list[Record] = []
     rules, reached = [r for r in sym.rules if not given.rule or r.name in given.rule], Reached()

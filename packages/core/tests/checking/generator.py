@@ -270,7 +270,7 @@ def columns(
 ) -> tuple[list[np.ndarray[Any, Any]], bool]:
     """A column of values per leaf: all combinations if they are at most `most`, else samples."""
     if len(leaves) == 1 and leaves[0].dtype in (dtypes.float16, dtypes.bfloat16):
-        return [_all_of_16_bits(leaves[0].dtype)], True
+        return [all_of_16_bits(leaves[0].dtype)], True
     total = 1
     for n in leaves:
         total *= _count(n)
@@ -282,7 +282,7 @@ def columns(
     return [grid.ravel() for grid in np.meshgrid(*axes, indexing="ij")], True
 
 
-def _all_of_16_bits(dtype: DType) -> np.ndarray[Any, Any]:
+def all_of_16_bits(dtype: DType) -> np.ndarray[Any, Any]:
     """Every value of float16 or bfloat16."""
     patterns = np.arange(1 << 16, dtype=np.uint32)
     if dtype is dtypes.float16:

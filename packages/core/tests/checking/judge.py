@@ -59,7 +59,7 @@ def judge(before: UOp, after: UOp, rng: random.Random, most: int, slow: int) -> 
     if not np.all(runs):
         env = {n: values[runs] for n, values in env.items()}
     count = int(np.count_nonzero(runs))
-    fault = _compare_vectors(before, after, env, count) if count else ""
+    fault = compare_vectors(before, after, env, count) if count else ""
     return Judged(fault, complete, count)
 
 
@@ -76,7 +76,8 @@ def _possible(leaves: Sequence[UOp], rows: list[tuple[Any, ...]]) -> list[tuple[
     return rows
 
 
-def _compare_vectors(before: UOp, after: UOp, env: dict[UOp, Any], count: int) -> str:
+def compare_vectors(before: UOp, after: UOp, env: dict[UOp, Any], count: int) -> str:
+    """What differs on `count` assignments at once, in value or from the bounds; empty: nothing."""
     one, other = vectors.evaluate(before, env), vectors.evaluate(after, env)
     a, b = np.broadcast_arrays(one[before], other[after])
     same = a == b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -65,7 +66,7 @@ def test_every_command_has_a_help_that_tells_its_exit_codes(name: str, run: Run)
     assert code == 0
     assert f"usage: opgraft {name}" in out
     assert "exit codes: 0 " in " ".join(out.split())
-    assert OWN[name].help in run("--help")[1].replace("\n" + " " * 14, " ")
+    assert OWN[name].help in " ".join(run("--help")[1].split())
 
 
 def test_the_version_is_the_packages(run: Run) -> None:
@@ -228,6 +229,23 @@ def test_info_holds_what_a_bug_report_needs(run: Run, monkeypatch: pytest.Monkey
     plain = run("info")[1]
     assert plain.startswith("VERSIONS\nopgraft")
     assert "MACHINE" in plain
+
+
+def test_info_finds_the_zig_of_the_wheel(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "ziglang"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    program = package / "zig"
+    program.write_text("#!/bin/sh\necho 0.99.0\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "ziglang", raising=False)
+    importlib.invalidate_caches()
+    told = json.loads(run("info", "--json")[1])
+    assert told["compilers"]["zig"] == f"0.99.0 ({program})"
 
 
 def test_info_works_though_a_setting_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

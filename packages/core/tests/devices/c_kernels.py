@@ -1,13 +1,17 @@
-"""Kernels written by hand in C, of the C renderer's calling convention."""
+"""Kernels written by hand in C, of the C renderer's calling convention, and their buffers."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from opgraft.devices.cpu.device import CpuDevice
 from opgraft.devices.cpu.launch import CpuExecutable
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import UOp
-from opgraft.runtime import Program
+from opgraft.runtime import Buffer, Program
 from opgraft.runtime.kernels import compiled
+
+N = 1 << 16
 
 HEAD = "(void**b,const long long*v,long long begin,long long end)"
 
@@ -64,3 +68,16 @@ def increment(device: CpuDevice, size: int, operations: int | None = None) -> Cp
         parallel=size // 64,
         operations=size if operations is None else operations,
     )
+
+
+def floats(device: CpuDevice, *values: float, size: int = 0) -> Buffer:
+    """A buffer of these float32 values, or of `size` times the first."""
+    array = np.full(size, values[0], np.float32) if size else np.array(values, np.float32)
+    buffer = device.buffer(array.nbytes)
+    buffer.copy_in(array)
+    return buffer
+
+
+def read(buffer: Buffer) -> np.ndarray:
+    """The float32 values of a buffer."""
+    return np.frombuffer(buffer.bytes(), np.float32)

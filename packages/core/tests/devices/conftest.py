@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from opgraft.devices.cpu.device import CpuDevice
+
 
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -17,3 +19,8 @@ def cache_folder(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPGRAFT_CACHE", str(shared_cache))
     monkeypatch.delenv("CC", raising=False)
     return shared_cache
+
+
+@pytest.fixture(scope="session")
+def device() -> CpuDevice:
+    return CpuDevice()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections import Counter
+from collections.abc import Callable
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -10,11 +14,13 @@ import pytest
 from opgraft.dtype import dtypes
 from opgraft.ir import codegen
 from opgraft.ir.intern import live_nodes
-from opgraft.ir.matcher import signature
+from opgraft.ir.matcher import EqualitySet, PatternMatcher, signature
 from opgraft.ir.ops import Ops
+from opgraft.ir.pattern import UPat
 from opgraft.ir.rewrite import graph_rewrite
-from opgraft.ir.uop import UOp, head_of, toposort
-from opgraft.rules.sets import sym
+from opgraft.ir.uop import UOp, head_of, make, toposort
+from opgraft.rules import validity
+from opgraft.rules.sets import sym, symbolic, symbolic_simple
 
 
 def ladder(rungs: int) -> UOp:
@@ -103,3 +109,125 @@ def test_the_quick_look_at_sources_leaves_out_no_rule_that_can_match(
     quick = sources()
     monkeypatch.setattr(codegen, "_sources_may_fit", lambda pattern, kinds: True)
     assert sources() == quick
+
+
+def counting(met: list[UOp]) -> tuple[UPat, Any]:
+    """A rule that notes the nodes it meets, and never fires."""
+
+    def note(x: UOp) -> None:
+        met.append(x)
+
+    return UPat((Ops.ADD, Ops.MUL), name="x"), note
+
+
+def test_what_an_equality_set_left_alone_is_not_looked_at_again() -> None:
+    met: list[UOp] = []
+    rules = EqualitySet([counting(met)])
+    inner = ladder(9)
+    graph_rewrite(inner, rules)
+    assert len(met) == len({*met}) == 18
+    met.clear()
+    assert graph_rewrite(inner, rules) is inner
+    assert met == []
+    above = inner * 7 + 1
+    graph_rewrite(above, rules)
+    assert met == [inner * 7, above]
+
+
+def test_a_part_of_an_equality_set_does_not_look_at_what_the_whole_left_alone() -> None:
+    met: list[UOp] = []
+    part = EqualitySet([counting(met)])
+    other: list[UOp] = []
+    whole = part + EqualitySet([counting(other)])
+    inner = ladder(5)
+    graph_rewrite(inner, part)
+    assert len(met) == 10
+    graph_rewrite(inner, whole)  # the part has nothing to say of the other rule
+    assert len(other) == 10
+    fresh = inner + 77
+    graph_rewrite(fresh, whole)
+    met.clear()
+    graph_rewrite(fresh, part)
+    assert met == []
+
+
+def test_the_built_in_sets_hold_one_another() -> None:
+    final = graph_rewrite((UOp.variable("held", 0, 99) * 4 + 3) // 4 % 5 + ladder(3), sym)
+    for rules in (sym, symbolic, symbolic_simple):
+        mark, marks = rules.marks
+        assert mark
+        assert mark & marks
+        assert graph_rewrite(final, rules) is final
+        if rules is not sym:
+            assert final._final & marks == final._final & sym.marks[0]
+
+
+def test_rules_that_may_depend_on_more_than_the_node_are_asked_each_time() -> None:
+    met: list[UOp] = []
+    rules = PatternMatcher([counting(met)])
+    inner = ladder(4)
+    graph_rewrite(inner, rules)
+    graph_rewrite(inner, rules)
+    assert len(met) == 16
+
+
+def test_what_stands_on_a_node_that_is_only_said_to_be_settled_is_looked_at_again() -> None:
+    zero = EqualitySet([(UPat.var("x") * 0, lambda x: x.const_like(0), "times zero")])
+    x = UOp.variable("said", 0, 9)
+    inner = x * 0
+    above = inner + x
+    assert graph_rewrite(above, zero, settled=[inner]) is above
+    assert graph_rewrite(above, zero) is x.const_like(0) + x
+
+
+FORMS: list[Callable[[UOp, UOp, int], UOp]] = [
+    lambda a, b, c: a + b * c,
+    lambda a, b, c: a // c + b % c,
+    lambda a, b, c: (a * c + b % c) % c,
+    lambda a, b, c: (a < b).where(a, b + c),
+    lambda a, b, c: ((a < c) & (b < c)).where(a, b),
+]
+
+
+def index_graph(length: int) -> UOp:
+    """Shared index arithmetic, the same on every call."""
+    choose = random.Random(5)
+    pool = [UOp.variable(f"count{i}", 0, 7 + 8 * i) for i in range(8)]
+    for i in range(length):
+        if i % 24 == 23:
+            pool += pool[:8]
+        a, b = choose.choice(pool[-12:]) % 4096, choose.choice(pool[-12:]) % 4096
+        c = choose.choice([2, 3, 4, 8, 12, 64])
+        pool.append(choose.choice(FORMS)(a, b, c))
+    return UOp.sink(*pool[8:])
+
+
+def calls_of(work: Any) -> Counter[CodeType]:
+    """How often each Python function was called."""
+    found: Counter[CodeType] = Counter()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            found[frame.f_code] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+def test_rewriting_an_index_graph_takes_a_bounded_number_of_nodes_and_calls() -> None:
+    graph_rewrite(index_graph(150), sym)  # the code of the matcher is made here
+    sink = index_graph(150)
+    assert len(sink.toposort()) == 619
+    done: list[UOp] = []
+    found = calls_of(lambda: done.append(graph_rewrite(sink, sym)))
+    assert found[make.__code__] <= 1_150
+    assert found.total() <= 35_000
+    # conditions are looked into, but not those that were found too large again and again
+    assert 0 < found[validity._inside.__code__] <= 40
+    again = calls_of(lambda: graph_rewrite(done[0], sym))
+    assert again.total() < 40

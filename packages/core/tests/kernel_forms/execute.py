@@ -44,7 +44,8 @@ def execute(
         buffer = device.buffer(len(data))
         buffer.copy_in(memoryview(data))
         buffers.append(buffer)
-    names = sorted(variables or {})
+    # those that the kernel's value does not depend on are gone
+    names = [v.arg[0] for v in executable.program.variables]
     executable.run(buffers, tuple((variables or {})[n] for n in names), wait=True)
     result: Memory = {}
     for (slot, dtype), buffer in zip(dtypes.items(), buffers, strict=True):

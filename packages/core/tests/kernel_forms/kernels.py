@@ -238,6 +238,17 @@ def read_before_overwritten(size: int = 40) -> UOp:
     )
 
 
+def in_place_and_read_back(height: int = 3, width: int = 8, depth: int = 17) -> UOp:
+    """Rows updated in place; an element of each, read again, beside a sum of no row."""
+    i, j, k = loop(height, "i"), loop(width, "j"), over(depth, "k")
+    x, out, b = param(0, height * width), param(1, height), param(2, depth)
+    at = i * width + j
+    store = x.store(at, x.load(at) * 2.0 + 1.0)
+    again = x.after(store.end(j)).load(i * width + i)
+    total = b.load(k).reduce(Ops.ADD, k)
+    return kernel("in_place_and_read_back", store.end(i, j), out.store(i, total + again).end(i))
+
+
 def sums_beside_rows(height: int = 4, width: int = 2) -> UOp:
     """Sums over the whole column, used in every row."""
     i, j, k = loop(height, "i"), loop(width, "j"), over(height, "k")
@@ -285,6 +296,7 @@ NAMED: dict[str, Callable[[], UOp]] = {
         last_store_wins,
         colliding_stores,
         read_before_overwritten,
+        in_place_and_read_back,
         sums_beside_rows,
         names_that_look_alike,
     )
@@ -292,7 +304,10 @@ NAMED: dict[str, Callable[[], UOp]] = {
 
 
 class RandomKernel:
-    """A kernel of random shape: a few outputs over shared loops, reductions, gates, locals."""
+    """A kernel of random shape: a few outputs over shared loops, reductions, gates.
+
+    All else that kernels have is in those of random_kernels.py.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -18,8 +18,7 @@ from opgraft.ir.spec import check
 from opgraft.lower.pipeline import lower
 from opgraft.opt.actions import Parallel, Split
 from opgraft.target import Target
-
-DEVICES = ["INTERP", "CPU"]
+from tested import DEVICES
 
 
 @pytest.fixture(params=DEVICES)

@@ -93,7 +93,7 @@ def test_a_column_reduction_keeps_its_columns_in_lanes() -> None:
 
 
 def test_a_product_keeps_a_tile_in_registers() -> None:
-    found = kinds(schedule(kernels.matmul(64, 64, 64), CPU))
+    found = kinds(schedule(kernels.matmul(16, 16, 16), CPU))
     assert found["j.v"] is AxisKind.VECTOR
     assert sum(kind is AxisKind.UNROLL for kind in found.values()) == 2
 

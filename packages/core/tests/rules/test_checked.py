@@ -26,6 +26,7 @@ from checking.fuzz import fuzz, fuzz_devices
 from opgraft.catalog import Device
 from opgraft.errors import DeviceError
 from opgraft.rules.sets import sym, symbolic, symbolic_simple
+from tested import DEVICES
 
 FAMILIES = sorted({Path(rule.file).stem for rule in sym.rules})
 
@@ -74,7 +75,7 @@ def test_random_expressions_keep_their_values(capsys: pytest.CaptureFixture[str]
     assert tally.changed > tally.expressions
 
 
-@pytest.mark.parametrize("device", ["INTERP", "CPU"])
+@pytest.mark.parametrize("device", DEVICES)
 def test_devices_agree(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     if not opens(device):
         pytest.skip(f"{device} does not open here: see `opgraft devices`")

@@ -2,11 +2,13 @@
 
 Every rule is `(node, upstream) -> a gradient or None for each source`, of nodes to nodes, so a
 gradient can be differentiated again. Views have views as adjoints (docs: kernels.md 5.9); nothing
-needs atomic additions. Of equal maxima each gets an equal part.
+needs atomic additions. The gradient of a maximum over axes goes to where `argmax` finds it, the
+first of equals; two equal operands of an elementwise one get half of it each.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
@@ -15,6 +17,7 @@ from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import functions, graph
 from opgraft_tensor.algebra import (
+    add,
     both,
     choose,
     div,
@@ -174,12 +177,27 @@ def _reduce(n: UOp, d: UOp) -> Gradients:
         return (wide,)
     if op is Ops.MUL:
         return (mul(wide, others_product(a, axes)),)
-    top = graph.expand(kept_dims(n, shape(a), axes), shape(a))
-    chosen = equal(a, top)
-    count = graph.reduce_axis(graph.cast(chosen, dtypes.float32), Ops.ADD, axes)
-    share = div(d, graph.cast(count, d.dtype))
-    spread = graph.expand(kept_dims(share, shape(a), axes), shape(a))
-    return (choose(chosen, spread, 0),)
+    return (choose(_is_first_extreme(n, a, axes), wide, 0),)
+
+
+def _is_first_extreme(n: UOp, a: UOp, axes: Sequence[int]) -> UOp:
+    """Where along the axes the maximum (minimum) `n` of `a` stands, as `argmax` says.
+
+    The first place of its least position, and not a share of equal ones: their number is a sum
+    that every element would ask for, and dividing by it rounds.
+    """
+    size = shape(a)
+    count = math.prod([size[axis] for axis in axes])
+    integer = dtypes.int32 if count <= dtypes.int32.max else dtypes.int64
+    position, stride = graph.full((), integer, 0), 1
+    for axis in reversed(axes):
+        position = add(position, scale(graph.arange(size, axis, integer), stride))
+        stride *= size[axis]
+    found = equal(a, graph.expand(kept_dims(n, size, axes), size))
+    if a.dtype.is_float:
+        found = graph.elementwise(Ops.OR, found, is_nan(a))
+    first = graph.reduce_axis(choose(found, position, count), Ops.MIN, axes)
+    return equal(position, graph.expand(kept_dims(first, size, axes), size))
 
 
 def others_product(a: UOp, axes: Sequence[int]) -> UOp:

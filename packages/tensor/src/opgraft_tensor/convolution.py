@@ -117,7 +117,10 @@ class Convolutions(Base):
         padding: PerPlace = 0,
         dilation: PerPlace = 1,
     ) -> Self:
-        """The greatest of each window; the padding never wins. Stride: the size, if not given."""
+        """The greatest of each window; the padding never wins. Stride: the size, if not given.
+
+        A gradient goes to the first of equals in each window.
+        """
         lowest = self._lowest()
         view = self._pooled(size, stride, padding, dilation, lowest)
         rank = len(shape(view))

@@ -60,13 +60,13 @@ class Reductions(Base):
         return self._folded(Ops.MUL, axis, keepdims, dtype)
 
     def max(self, axis: Axis = None, keepdims: bool = False) -> Self:
-        """The greatest, nan if any is; equal ones share a gradient evenly."""
+        """The greatest, nan if any is; a gradient goes to the first of equals, as `argmax`."""
         return self._new(
             self._reduced(self._uop, self._extreme(Ops.MAX), self._axes(axis), keepdims)
         )
 
     def min(self, axis: Axis = None, keepdims: bool = False) -> Self:
-        """The least, nan if any is; equal ones share a gradient evenly."""
+        """The least, nan if any is; a gradient goes to the first of equals, as `argmin`."""
         return self._new(
             self._reduced(self._uop, self._extreme(Ops.MIN), self._axes(axis), keepdims)
         )

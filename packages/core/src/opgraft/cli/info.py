@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import platform
@@ -110,6 +111,8 @@ def _processor() -> str:
 
 def _compiler(name: str) -> str:
     path = shutil.which(name)
+    if name == "zig" and path is None:
+        path = _wheel_of_zig()
     if path is None:
         return "not found"
     word = "version" if name == "zig" else "--version"
@@ -119,6 +122,13 @@ def _compiler(name: str) -> str:
         return f"{path} does not run: {error}"
     lines = (done.stdout or done.stderr).splitlines()
     return f"{lines[0] if lines else 'says nothing'} ({path})"
+
+
+def _wheel_of_zig() -> str | None:
+    """The program in the `ziglang` wheel, which puts none on the PATH."""
+    spec = importlib.util.find_spec("ziglang")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    return next((found for folder in folders if (found := shutil.which("zig", path=folder))), None)
 
 
 def _changed() -> dict[str, str]:

@@ -15,12 +15,14 @@ from opgraft.cli.compile import COMMAND as COMPILE
 from opgraft.cli.devices import COMMAND as DEVICES
 from opgraft.cli.explain import COMMAND as EXPLAIN
 from opgraft.cli.info import COMMAND as INFO
+from opgraft.cli.new_backend import COMMAND as NEW_BACKEND
 from opgraft.cli.plugins import COMMAND as PLUGINS
 from opgraft.errors import OpgraftError, PluginError, SettingError
 from opgraft.plugins.command import RESERVED, Command, UsageError
 from opgraft.plugins.registry import REGISTRY
 
-OWN: Final = {c.name: c for c in (DEVICES, PLUGINS, INFO, CACHE, EXPLAIN, COMPILE)}
+_COMMANDS: Final = (DEVICES, PLUGINS, INFO, CACHE, EXPLAIN, COMPILE, NEW_BACKEND)
+OWN: Final = {command.name: command for command in _COMMANDS}
 assert tuple(OWN) == RESERVED
 
 _EPILOG: Final = """\

@@ -27,7 +27,9 @@ from opgraft.api import (
     Target,
     dtypes,
     errors,
+    settings,
 )
+from opgraft.devices.invented import LANES32, LANES64, check_limits, pairs_of
 
 if TYPE_CHECKING:
     from opgraft.api import Renderer
@@ -91,6 +93,16 @@ class NullDevice(Device):
         self.count = 0
         self._lock = ForkLock()
 
+    @property
+    def target(self) -> Target:
+        """That of the device, or of the invented one that NULL_CC chooses."""
+        choice = settings.get("NULL_CC").upper()
+        return {"LANES32": LANES32, "LANES64": LANES64}.get(choice, self._target)
+
+    @target.setter
+    def target(self, target: Target) -> None:
+        self._target = target
+
     def load(self, program: Program) -> NullExecutable:
         return NullExecutable(self, program)
 
@@ -113,6 +125,8 @@ class NullExecutable(Executable):
     def __init__(self, device: NullDevice, program: Program) -> None:
         self.device = device
         self.program = program
+        if program.linear is not None:  # else it comes from the cache, and was checked before
+            check_limits(program.linear, device.target)
 
     def run(
         self, buffers: Sequence[Buffer], variables: Sequence[Scalar] = (), wait: bool = False
@@ -155,4 +169,4 @@ def opgraft_compiler_pairs(device: str) -> Iterable[CompilerPair]:
     behind = [
         CompilerPair(p.name, "NULL", p.renderer, p.compiler, p.priority, p.note) for p in PAIRS
     ]
-    return [text, *behind]
+    return [text, *behind, *pairs_of("NULL")]

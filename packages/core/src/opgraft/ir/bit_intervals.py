@@ -56,6 +56,8 @@ def _shift(a: Any, count: Any) -> Any:
 
 
 def bit_and(dtype: DType, a: Interval, b: Interval) -> Interval:
+    if dtype.is_bool:
+        return a[0] and b[0], a[1] and b[1]
     for x, y in ((a, b), (b, a)):
         mask = y[0]
         if mask == y[1] and mask >= 0 and mask & (mask + 1) == 0:

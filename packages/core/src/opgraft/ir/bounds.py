@@ -56,24 +56,27 @@ def may_be_nan(node: UOp) -> bool:
 def _compute(root: UOp) -> Bounds:
     """The bounds of a node whose bounds are not known yet, and of all below it."""
     stack = [root]
+    rule_of = _RULES.get
     while stack:
         n = stack[-1]
         if n._bounds is None:
-            missing = [source for source in n.src if source._bounds is None]
-            if missing:
-                stack += missing
-                continue
-            n._bounds = _bounds_of(n)
+            src = n.src
+            rule = rule_of(n.op)
+            if len(src) == 2:
+                left, right = src[0]._bounds, src[1]._bounds
+                if left is None or right is None:
+                    stack += [source for source in src if source._bounds is None]
+                    continue
+                n._bounds = _whole(n.dtype) if rule is None else rule(n, left, right)
+            else:
+                known = [source._bounds for source in src]
+                if None in known:
+                    stack += [source for source in src if source._bounds is None]
+                    continue
+                n._bounds = _whole(n.dtype) if rule is None else rule(n, *known)
         stack.pop()
     assert root._bounds is not None
     return root._bounds
-
-
-def _bounds_of(n: UOp) -> Bounds:
-    rule = _RULES.get(n.op)
-    if rule is None:
-        return _whole(n.dtype)
-    return rule(n, *[s._bounds for s in n.src])
 
 
 def bounds_of(node: UOp) -> Bounds:

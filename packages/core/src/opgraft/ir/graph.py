@@ -73,21 +73,25 @@ _MASK: Final = (1 << 64) - 1
 
 def order_of(root: Node) -> int:
     """The digest behind `UOp.order`, computed for all nodes below that lack it."""
-    _fill(root, _unordered, _order_step)
+    stack: list[Node] = [root]
+    while stack:
+        top = stack[-1]
+        if not top._order:
+            head = top.head
+            value = head.digest or _head_digest(head)
+            ready = True
+            for source in top.src:
+                if not source._order:
+                    ready = False
+                    stack.append(source)
+                    continue
+                value = ((value ^ source._order) * 0x9E3779B97F4A7C15 + 0x7F4A7C15) & _MASK
+                value ^= value >> 29
+            if not ready:
+                continue
+            top._order = value or 1
+        stack.pop()
     return root._order
-
-
-def _unordered(node: Node) -> bool:
-    return node._order == 0
-
-
-def _order_step(node: Node) -> None:
-    head = node.head
-    value = head.digest or _head_digest(head)
-    for source in node.src:
-        value = ((value ^ source._order) * 0x9E3779B97F4A7C15 + 0x7F4A7C15) & _MASK
-        value ^= value >> 29
-    node._order = value or 1
 
 
 def _head_digest(head: Head) -> int:

@@ -3,9 +3,10 @@
 All nodes of one (op, dtype, arg, tag) share a `Head`, which owns the table from sources to node.
 The table holds its nodes weakly: a node dies with its last user.
 
-Looking up takes no lock. Making takes none either where it need not: `dict.setdefault` with keys
-that hash and compare by identity is one step of the interpreter. What needs several steps (an
-entry leaves, a head is made or dropped) is done under `lock`.
+Looking up takes no lock. Making and forgetting take none either where they need not:
+`dict.setdefault` and `dict.pop` with keys that hash and compare by identity are one step of the
+interpreter. What needs several steps (an entry is replaced, a head is made or dropped) is done
+under `lock`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from opgraft.ir.ops import GroupOp, Ops
 
 lock: Final = threading.RLock()
 """Of all tables of the IR: nodes, heads, and the compiled functions of matchers."""
-_acquire, _release = lock.acquire, lock.release
 # a child must not inherit the lock held by a thread that it does not have
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -38,6 +38,7 @@ class Node:
     __slots__ = (
         "__weakref__",
         "_bounds",
+        "_final",
         "_memo",
         "_order",
         "arg",
@@ -46,19 +47,23 @@ class Node:
         "kind",
         "op",
         "src",
-        "tag",
     )
 
     op: Ops
     dtype: DType
     src: Any
     arg: Any
-    tag: Any
     head: Head
     kind: Kind
     _bounds: tuple[Any, Any] | None
+    _final: int  # bits of the lists of rules of which none fires here or below: see ir/matcher.py
     _order: int
     _memo: dict[str, Any] | None
+
+    @property
+    def tag(self) -> Any:
+        """What a pass has marked the node with; part of its identity."""
+        return self.head.tag  # rarely asked for: not worth a slot in each node
 
 
 AnyNode = TypeVar("AnyNode", bound=Node)
@@ -161,7 +166,7 @@ class Head:
         self.table = {}
         self.get = self.table.get
         self.add = self.table.setdefault
-        self.forget = _forget
+        self.forget = _forgetting(self.table)
         self.digest = 0
         self.family = family_of(dtype)
         if op is Ops.BROADCAST:
@@ -171,31 +176,38 @@ class Head:
 
 
 class Ref(weakref.ref[Any]):
-    """A weak reference that knows its place in the table."""
+    """A weak reference that knows the key under which its table holds it."""
 
-    __slots__ = ("key", "table")
-    table: dict[tuple[Any, ...], Ref]
+    __slots__ = ("key",)
     key: tuple[Any, ...]
 
 
-def _forget(ref: Ref) -> None:
-    """Called when a node dies: its entry leaves the table, unless a new node took the place."""
-    _acquire()  # `with` costs twice as much
-    try:
-        table, key = ref.table, ref.key
-        if table.get(key) is ref:
-            del table[key]
-    finally:
-        _release()
+_REPLACED: Final[tuple[Any, ...]] = (object(),)
+"""The key of a reference that is in no table: it was not taken in, or has a successor."""
 
 
-def _forgetting(key: object) -> Callable[[Ref], None]:
-    """`_forget` for a head whose arg holds memory: it goes with its last node, not some day."""
+def _forgetting(table: dict[tuple[Any, ...], Ref]) -> Callable[[Ref], None]:
+    """What is called when a node of this table dies: its entry leaves, unless it was replaced.
+
+    It takes no lock, as it is half the price of a node's death: from reading the key to removing
+    its entry the interpreter runs nothing else. Who replaces an entry takes its key away first,
+    and then looks whether it came in time (`_settle`).
+    """
+    pop = table.pop
+
+    def forget(ref: Ref) -> None:
+        pop(ref.key, None)
+
+    return forget
+
+
+def _dropping(key: object, table: dict[tuple[Any, ...], Ref]) -> Callable[[Ref], None]:
+    """The same for a head whose arg holds memory: it goes with its last node, not some day."""
 
     def forget(ref: Ref) -> None:
         with lock:
-            _forget(ref)
-            if ref.table:
+            table.pop(ref.key, None)
+            if table:
                 return
             head = _heads.pop(key, None)
             # the dying node still refers to it; whoever else does may be about to make a node
@@ -245,7 +257,7 @@ def head_of(op: Ops, dtype: DType, arg: Any = None, tag: Any = None) -> Head:
                     _limit[0] = max(1 << 14, 2 * len(_heads))
                 found = Head(op, dtype, arg, tag)
                 if op is Ops.BUFFER:
-                    found.forget = _forgetting(key)
+                    found.forget = _dropping(key, found.table)
                 _heads[key] = found
     return found
 
@@ -332,13 +344,12 @@ def interner(cls: type[AnyNode]) -> tuple[Maker[AnyNode], Maker[AnyNode]]:
         made.dtype = head.dtype
         made.src = src
         made.arg = head.arg
-        made.tag = head.tag
         made.kind = head.kind or _broadcast_kind(head, src)
         made._bounds = None
+        made._final = 0
         made._order = 0
         made._memo = None
         ref = Ref(made, head.forget)
-        ref.table = head.table
         ref.key = src
         rival = head.add(src, ref)
         return made if rival is ref else _settle(head, src, made, ref)
@@ -355,14 +366,20 @@ def _broadcast_kind(head: Head, src: tuple[Any, ...]) -> Kind:
 
 def _settle(head: Head, src: tuple[Any, ...], made: AnyNode, ref: Ref) -> AnyNode:
     """There is an entry already: of another thread's node, or of a node that is just dying."""
+    table = head.table
     with lock:
-        rival = head.get(src)
-        if rival is not None:
+        while True:
+            rival = head.add(src, ref)
+            if rival is ref:
+                return made
             found: AnyNode | None = rival()
             if found is not None:
+                ref.key = _REPLACED  # `made` dies at once, and its entry is not there
                 return found
-        head.table[src] = ref
-    return made
+            rival.key = _REPLACED  # from here on its entry is ours to remove
+            if table.get(src) is rival:
+                table[src] = ref
+                return made
 
 
 def live_nodes() -> int:

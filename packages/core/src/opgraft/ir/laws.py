@@ -115,6 +115,16 @@ def _gate(n: UOp) -> bool:
     return gate.is_bool and gate.count in (1, _accessed(n).count)
 
 
+_LAUNCH: Final = tuple(f"{what}{axis}" for what in ("group", "thread") for axis in range(3))
+
+
+def _special(arg: Any) -> bool:
+    if not _is_pair(arg, str, lambda size: True) or arg[0] not in (*_LAUNCH, "begin"):
+        return False
+    size = arg[1]
+    return isinstance(size, UOp) or (type(size) is int and size >= 1)
+
+
 def _is_effect(n: UOp) -> bool:
     return n.dtype is dtypes.void
 
@@ -132,6 +142,7 @@ def _exact(n: UOp) -> bool:
     return held != held or exact_key(n.dtype.const(held)) == exact_key(held)
 
 
+_ANY_ATOMIC: Final = frozenset({Ops.ADD, Ops.MAX, Ops.MIN})
 _ARITHMETIC: Final = (_sources(2), _PLAIN, _VALUE, _ONE_DTYPE)
 _ACCESS: Final = (
     _MEMORY,
@@ -181,8 +192,9 @@ LAWS: Final[dict[Ops, tuple[Law, ...]]] = {
     ),
     Ops.IOTA: (_sources(0), _PLAIN, Law("it is a vector", lambda n: n.dtype.count > 1), _NUMBER),
     Ops.SPECIAL: (
+        _sources(0),
         _INTEGER,
-        _arg("(name, size)", lambda arg: _is_pair(arg, str, lambda size: True)),
+        _arg(f'("begin", size), or (name, size) with one of {", ".join(_LAUNCH)}', _special),
     ),
     Ops.RANGE: (
         _sources(1),
@@ -285,6 +297,24 @@ LAWS: Final[dict[Ops, tuple[Law, ...]]] = {
         ),
     ),
     Ops.STORE: (_sources(3, 4), _PLAIN, _VOID, *_ACCESS),
+    Ops.ATOMIC: (
+        _sources(3, 4),
+        _VOID,
+        *_ACCESS,
+        _arg(
+            "ADD, MAX, MIN, AND, OR or XOR",
+            lambda arg: isinstance(arg, Ops) and arg in GroupOp.ATOMIC,
+        ),
+        Law("it changes one element", lambda n: n.src[2].dtype.count == 1),
+        Law(
+            "AND, OR and XOR combine integers or bool",
+            lambda n: n.arg in _ANY_ATOMIC or not n.src[2].dtype.is_float,
+        ),
+        Law(
+            "its buffer is in memory, not in registers",
+            lambda n: n.src[0].op is not Ops.LOCAL or n.src[0].arg[2] is not Space.REGISTER,
+        ),
+    ),
     Ops.END: (
         _some(1, "an effect and ranges"),
         _PLAIN,

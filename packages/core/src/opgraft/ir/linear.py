@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from opgraft.ir.uop import UOp
 
@@ -17,6 +17,11 @@ class KernelInfo:
     """Actions to apply, in order; None: the scheduler chooses. See opt/."""
 
 
+Launch: TypeAlias = tuple[tuple[int | UOp, ...], tuple[int, ...]]
+"""Groups and threads of a launch in each dimension, as many of the one as of the other. A number
+of groups may be an expression in the program's variables."""
+
+
 @dataclass(frozen=True)
 class LinearProgram:
     """A kernel in the order of its execution.
@@ -27,7 +32,8 @@ class LinearProgram:
     only source closes it; IF and ENDIF likewise. LOCAL declares its buffer (a register holds a
     value of the LOCAL's dtype, vectors included) for the rest of its scope. No REDUCE, SCAN,
     AFTER or `index` dtype is left. The parallel range, if any, is in no other:
-    the kernel is called with a part of it.
+    the kernel is called with a part of it. A program with a `launch` is carried out by every
+    thread of every group; a BARRIER is reached by all threads of a group, or by none.
     """
 
     name: str
@@ -38,8 +44,9 @@ class LinearProgram:
     """The VARs in order of their names."""
     parallel: UOp | None = None
     """The RANGE of kind PARALLEL (src[0] is its extent), None: the kernel runs in one piece."""
-    launch: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()))
-    """Groups and threads of a launch, for targets that have SPECIAL indices."""
+    launch: Launch = field(default=((), ()))
+    """Groups and threads, of a program for a device that launches grids: its SPECIAL indices are
+    "group0", "thread0" and so on, and `parallel` is None."""
     written: tuple[int, ...] = ()
     """Slots that the kernel stores to."""
     operations: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from opgraft.errors import RewriteError
 from opgraft.ir.codegen import Function, Generator
@@ -43,11 +43,16 @@ class Table(dict[Signature, "Function | None"]):
     are served by their node's own kind, which is slower but bounded.
     """
 
-    __slots__ = ("__weakref__", "generator")
+    __slots__ = ("__weakref__", "generator", "mark", "marks", "rules")
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         super().__init__()
         self.generator: Final = Generator(rules)
+        self.rules: Final = frozenset(rules)
+        self.mark: int = 0
+        """A bit of its own, for nodes on which none of these rules fires, nor on any below."""
+        self.marks: int = 0
+        """This bit and those of all that hold these rules and more."""
 
     def __missing__(self, key: Signature) -> Function | None:
         with lock:
@@ -66,6 +71,25 @@ class Table(dict[Signature, "Function | None"]):
 
 # Matchers of the same rules, such as the same sum built twice, share their functions.
 _tables: Final[WeakValueDictionary[tuple[Rule, ...], Table]] = WeakValueDictionary()
+# The tables that have a mark, in the order of their bits. A bit is not used twice, as nodes may
+# outlive a table: programs that make matchers without end come to some that have none.
+_marked: Final[list[ref[Table]]] = []
+_MOST_MARKS: Final = 60
+
+
+def _give_mark(table: Table) -> None:
+    with lock:
+        if table.mark or len(_marked) >= _MOST_MARKS:
+            return
+        mark = marks = 1 << len(_marked)
+        for other in filter(None, [known() for known in _marked]):
+            if other.rules <= table.rules:
+                other.marks |= mark
+            if table.rules <= other.rules:
+                marks |= other.mark
+        _marked.append(ref(table))
+        table.marks = marks
+        table.mark = mark
 
 
 class PatternMatcher:
@@ -110,6 +134,14 @@ class PatternMatcher:
             self._table = found
         return found
 
+    @property
+    def marks(self) -> tuple[int, int]:
+        """The bit of nodes on which no rule fires, and all bits that say so; 0: it has none.
+
+        Only where that depends on nothing but the node.
+        """
+        return 0, 0
+
     def rewrite(self, uop: UOp, ctx: Any = None) -> UOp | None:
         """What the first rule that fires makes of the node; None: no rule fires."""
         function = (self._table or self.table)[signature(uop)]
@@ -147,6 +179,14 @@ class EqualitySet(PatternMatcher):
                     "that is a lowering, not an equality",
                     remedy="put it in a PatternMatcher",
                 )
+
+    @property
+    def marks(self) -> tuple[int, int]:
+        """The bit of nodes on which no rule fires, and all bits that say so; 0: it has none."""
+        table = self.table
+        if not table.mark:
+            _give_mark(table)
+        return table.mark, table.marks
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         kind = EqualitySet if isinstance(other, EqualitySet) else PatternMatcher

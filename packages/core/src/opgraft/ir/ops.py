@@ -15,8 +15,9 @@ class Ops(Enum):
     PARAM = auto()  # arg: (slot, size); a buffer handed to the kernel; dtype: of an element
     LOCAL = auto()  # arg: (name, size, space); a buffer inside the kernel; space: Space
     IOTA = auto()  # dtype: a vector; lane i holds i
-    # arg: (name, size); an index that the launch hands to each thread, or "begin", the first
-    # iteration of the parallel range that this call of the kernel carries out
+    # arg: (name, size); an index that the launch hands to each thread, 0 .. size-1: "group0" ..
+    # "group2" and "thread0" .. "thread2"; or "begin", the first iteration of the parallel range
+    # that this call of the kernel carries out
     SPECIAL = auto()
 
     # loops
@@ -68,9 +69,13 @@ class Ops(Enum):
     # memory and order
     LOAD = auto()  # (buffer, index) or (buffer, index, gate, alternative)
     STORE = auto()  # (buffer, index, value) or (buffer, index, value, gate)
+    # as STORE, but the element becomes itself combined with the value, by arg: ADD, MAX, MIN, AND,
+    # OR or XOR, at once for all others to see; in no promised order
+    ATOMIC = auto()
     END = auto()  # (effect, *ranges): the effect for every value of the ranges
     AFTER = auto()  # (buffer, *effects): the buffer as it is once the effects are done
-    BARRIER = auto()  # src: effects
+    # src: effects, in a linear program none; reached by all threads of a group, or by none
+    BARRIER = auto()
     IF = auto()  # linear program: (condition,)
     ENDIF = auto()  # linear program: (IF,)
     SINK = auto()  # src: effects; arg: KernelInfo or None
@@ -185,6 +190,8 @@ class GroupOp:
     """Of integers and bool; of floats only MAX and MIN."""
     REDUCING: Final = frozenset({Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR})
     """What REDUCE, SCAN and HREDUCE take as arg."""
+    ATOMIC: Final = frozenset({Ops.ADD, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR})
+    """What ATOMIC takes as arg."""
     ELEMENTARY: Final = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN})
     VIEW: Final = frozenset(
         {
@@ -212,4 +219,4 @@ class GroupOp:
     )
     MEMORY: Final = frozenset({Ops.PARAM, Ops.LOCAL, Ops.AFTER})
     """What LOAD and STORE take as their buffer."""
-    EFFECT: Final = frozenset({Ops.STORE, Ops.END, Ops.BARRIER, Ops.SINK})
+    EFFECT: Final = frozenset({Ops.STORE, Ops.ATOMIC, Ops.END, Ops.BARRIER, Ops.SINK})

@@ -8,7 +8,7 @@ from typing import Any, Final
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import ParseError
 from opgraft.ir.argument import Line, read_argument, read_dtype, read_number
-from opgraft.ir.linear import LinearProgram
+from opgraft.ir.linear import Launch, LinearProgram
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp
 
@@ -31,7 +31,7 @@ def expected_dtype(op: Ops, dtype: DType, sources: list[UOp] | tuple[UOp, ...]) 
         return dtype.scalar
     if op is Ops.RANGE:
         return dtype
-    if op in (Ops.LOAD, Ops.STORE) and place:
+    if op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and place:
         if place == 1:
             return dtypes.index
         if op is Ops.LOAD:
@@ -105,6 +105,34 @@ class _Reader:
             line.fail("a node that a line above names")
         line.take()
         return found
+
+    def launch(self, line: Line) -> Launch:
+        """`[(groups, ...), (threads, ...)]`; a number of groups may be a node."""
+        line.expect("[")
+        groups = self._sizes(line)
+        line.expect(",")
+        threads = self._sizes(line)
+        line.expect("]")
+        known = tuple([size for size in threads if isinstance(size, int)])
+        if len(known) != len(threads):
+            line.fail("numbers of threads that are constants")
+        return groups, known
+
+    def _sizes(self, line: Line) -> tuple[int | UOp, ...]:
+        line.expect("(")
+        sizes: list[int | UOp] = []
+        while not line.accept(")"):
+            if line.token.startswith("%"):
+                sizes.append(self.known(line))
+            else:
+                number = read_number(line)
+                if isinstance(number, float):
+                    line.fail("a whole number")
+                sizes.append(number)
+            if not line.accept(","):
+                line.expect(")")
+                break
+        return tuple(sizes)
 
     def plain(self, row: str) -> bool:
         """Read a row of the commonest kind without tokens; false where it is of another."""
@@ -180,7 +208,10 @@ def parse_linear(text: str) -> LinearProgram:
         elif word == "parallel":
             line.take()
             fields["parallel"] = reader.known(line)
-        elif word in ("linear", "launch", "written", "operations"):
+        elif word == "launch":
+            line.take()
+            fields["launch"] = reader.launch(line)
+        elif word in ("linear", "written", "operations"):
             line.take()
             line.expect("[")
             fields["name" if word == "linear" else word] = read_argument(line)

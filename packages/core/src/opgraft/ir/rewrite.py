@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
 
 from opgraft.errors import RewriteError
 from opgraft.ir.codegen import Function
@@ -14,7 +14,7 @@ from opgraft.ir.graph import toposort
 from opgraft.ir.matcher import PatternMatcher, signature
 from opgraft.ir.rule import brief
 from opgraft.ir.trace import Recorder, recording
-from opgraft.ir.uop import UOp, node
+from opgraft.ir.uop import UOp, make, node
 
 
 def graph_rewrite(
@@ -33,7 +33,8 @@ def graph_rewrite(
     for rules that replace or stop at whole subgraphs. Either way equal nodes are rewritten once,
     and no rule fires on any node of the result. `ctx` is handed to the rules that take it;
     `name` appears in traces and errors. Nodes that are `settled` are taken to be in their final
-    form, and all below them.
+    form, and all below them. What an EqualitySet brought to its final form is marked as such, and
+    not looked at again by it or by a part of it.
 
     Raises RewriteError if a rule raises, and if rules run in a circle, with their names.
 
@@ -44,12 +45,22 @@ def graph_rewrite(
     True
     """
     trace = recording()
-    run = _early if bottom_up else _late
+    done = {n: n for n in settled}
+    watch = _Watch(sink, matcher, ctx, name)
     with _paused:
-        if trace is None:
-            return run(sink, matcher.table, ctx, _Watch(sink, matcher, ctx, name), settled)
-        with Recorder(matcher, trace, name) as recorder:
-            return run(sink, recorder, ctx, _Watch(sink, matcher, ctx, name), settled)
+        if trace is not None:
+            with Recorder(matcher, trace, name) as recorder:
+                if bottom_up:
+                    return _early(sink, recorder, ctx, watch, done)
+                return _late(sink, recorder, ctx, watch, done, 0, 0)
+        if bottom_up:
+            return _early(sink, matcher.table, ctx, watch, done)
+        mark, marks = matcher.marks
+        for known in done:
+            if not known._final & marks:
+                mark = 0  # what stands on a node that is only said to be final may not be
+                break
+        return _late(sink, matcher.table, ctx, watch, done, mark, marks)
 
 
 class _Pause:
@@ -187,15 +198,97 @@ class _Watch:
 _OPEN: Final = 10_000
 _TOTAL: Final = 2_000_000
 
-_Run: TypeAlias = Callable[[UOp, _Functions, Any, _Watch, Iterable[UOp]], UOp]
+
+def _late(
+    sink: UOp,
+    table: _Functions,
+    ctx: Any,
+    watch: _Watch,
+    done: dict[UOp, UOp],
+    mark: int,
+    marks: int,
+) -> UOp:
+    """Sources first, then the node.
+
+    Nodes on which no rule fires get `mark`; those that have one of `marks` are not looked at. As
+    long as nothing fires no rewrite is open, so no circle is looked for: `_follow` does that.
+    """
+    get = done.get
+    stack = [sink]
+    pop, push = stack.pop, stack.append
+    while stack:
+        start = pop()
+        if start in done:
+            continue
+        if start._final & marks:
+            done[start] = start
+            continue
+        current = start
+        src = start.src
+        if len(src) == 2:
+            left, right = src
+            new_left, new_right = get(left), get(right)
+            if new_left is None or new_right is None:
+                push(start)
+                # in this order the left one is done first
+                if new_right is None:
+                    push(right)
+                if new_left is None:
+                    push(left)
+                continue
+            if new_left is not left or new_right is not right:
+                # as `node` does, without the call: half of the nodes of a kernel come here
+                head, src = start.head, (new_left, new_right)
+                ref = head.get(src)
+                known: UOp | None = None if ref is None else ref()
+                current = make(head, src) if known is None else known
+            key: Any = (current.kind, new_left.kind, new_right.kind)
+        elif not src:
+            key = (start.kind,)
+        else:
+            new = tuple(map(get, src))
+            if None in new:
+                push(start)
+                stack += [source for source in reversed(src) if source not in done]
+                continue
+            if new != src:
+                current = node(start.head, new)  # type: ignore[arg-type]
+            key = signature(current)
+        if current is not start:
+            final = get(current)
+            if final is None and current._final & marks:
+                final = done[current] = current
+            if final is not None:
+                done[start] = final
+                continue
+        function = table[key]
+        made = None if function is None else function(current, ctx)
+        if made is None:
+            current._final |= mark
+            done[current] = done[start] = current
+            continue
+        final = get(made)
+        if final is None:
+            watch.fired(start, current, made)
+            _follow(start, table, ctx, watch, done, mark, marks)
+        else:
+            done[current] = done[start] = final  # no circle: what was made has its final form
+    return done[sink]
 
 
-def _late(sink: UOp, table: _Functions, ctx: Any, watch: _Watch, settled: Iterable[UOp]) -> UOp:
-    """Sources first, then the node."""
-    done: dict[UOp, UOp] = {n: n for n in settled}
+def _follow(
+    first: UOp,
+    table: _Functions,
+    ctx: Any,
+    watch: _Watch,
+    done: dict[UOp, UOp],
+    mark: int,
+    marks: int,
+) -> None:
+    """The same for a node of which a rewrite is open, until its final form is known."""
     get = done.get
     trails, owner = watch.trails, watch.owner
-    stack = [sink]
+    stack = [first]
     while stack:
         start = stack[-1]
         if start in done:
@@ -203,52 +296,51 @@ def _late(sink: UOp, table: _Functions, ctx: Any, watch: _Watch, settled: Iterab
             continue
         current = trails[start][-1] if start in trails else start
         while True:
-            src = current.src
-            if len(src) == 2:
-                left, right = src
-                new_left, new_right = get(left), get(right)
-                if new_left is None or new_right is None:
-                    # in this order the left one is done first
-                    for missing in (right, left):
-                        if missing in owner:
-                            raise watch.circle(missing)
-                    if new_right is None:
-                        stack.append(right)
-                    if new_left is None:
-                        stack.append(left)
-                    break
-                if new_left is not left or new_right is not right:
-                    current = node(current.head, (new_left, new_right))
-                    final = get(current)
-                    if final is not None:
-                        pass
-                    elif current in owner:
-                        raise watch.circle(current)
-                else:
-                    final = None
-                key: Any = (current.kind, new_left.kind, new_right.kind)
+            final = None
+            if current._final & marks:
+                final = done[current] = current
             else:
-                new = tuple(map(get, src))
-                if None in new:
-                    for missing in reversed(src):
-                        if missing in owner:
-                            raise watch.circle(missing)
-                        if missing not in done:
-                            stack.append(missing)
-                    break
-                final = None
-                if new != src:
-                    current = node(current.head, new)  # type: ignore[arg-type]
-                    final = get(current)
-                    if final is None and current in owner:
-                        raise watch.circle(current)
-                key = signature(current)
+                src = current.src
+                if len(src) == 2:
+                    left, right = src
+                    new_left, new_right = get(left), get(right)
+                    if new_left is None or new_right is None:
+                        # in this order the left one is done first
+                        for missing in (right, left):
+                            if missing in owner:
+                                raise watch.circle(missing)
+                        if new_right is None:
+                            stack.append(right)
+                        if new_left is None:
+                            stack.append(left)
+                        break
+                    if new_left is not left or new_right is not right:
+                        current = node(current.head, (new_left, new_right))
+                        final = get(current)
+                        if final is None and current in owner:
+                            raise watch.circle(current)
+                    key: Any = (current.kind, new_left.kind, new_right.kind)
+                else:
+                    new = tuple(map(get, src))
+                    if None in new:
+                        for missing in reversed(src):
+                            if missing in owner:
+                                raise watch.circle(missing)
+                            if missing not in done:
+                                stack.append(missing)
+                        break
+                    if new != src:
+                        current = node(current.head, new)  # type: ignore[arg-type]
+                        final = get(current)
+                        if final is None and current in owner:
+                            raise watch.circle(current)
+                    key = signature(current)
             if final is None:
                 function = table[key]
                 made = None if function is None else function(current, ctx)
                 if made is None:
-                    final = current
-                    done[final] = final
+                    current._final |= mark
+                    final = done[current] = current
                 else:
                     final = get(made)
                     if final is None:
@@ -261,12 +353,10 @@ def _late(sink: UOp, table: _Functions, ctx: Any, watch: _Watch, settled: Iterab
                 watch.closed(start, final, done)
             stack.pop()
             break
-    return done[sink]
 
 
-def _early(sink: UOp, table: _Functions, ctx: Any, watch: _Watch, settled: Iterable[UOp]) -> UOp:
+def _early(sink: UOp, table: _Functions, ctx: Any, watch: _Watch, done: dict[UOp, UOp]) -> UOp:
     """The node first, as it stands, then its sources, then the node again if they changed."""
-    done: dict[UOp, UOp] = {n: n for n in settled}
     get = done.get
     now: dict[UOp, UOp] = {}  # the form of a node that waits for its sources
     trails, owner = watch.trails, watch.owner

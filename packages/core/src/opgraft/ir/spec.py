@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from opgraft.errors import SpecError
+from opgraft.ir.launch import broken_launch, over_limits
 from opgraft.ir.laws import broken_law
 from opgraft.ir.linear import KernelInfo, LinearProgram
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
@@ -40,7 +41,7 @@ class _Rules:
 _MACHINE: Final = frozenset({Ops.CDIV, Ops.CMOD, Ops.MULACC})
 _LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
 _VECTORS: Final = frozenset({Ops.STACK, Ops.BROADCAST, Ops.EXTRACT, Ops.HREDUCE, Ops.IOTA})
-_EFFECTS: Final = frozenset({Ops.LOAD, Ops.STORE, Ops.END, Ops.BARRIER})
+_EFFECTS: Final = frozenset({Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.END, Ops.BARRIER})
 
 _STAGES: Final[dict[str, _Rules]] = {
     "array": _Rules(
@@ -169,6 +170,13 @@ def _check_target(n: UOp, stage: str, target: Target) -> None:
                 f"{target.name} takes no vector of indices",
                 "access the lanes one by one, or consecutive ones from a scalar index on",
             )
+    elif n.op is Ops.ATOMIC and (n.arg, n.src[0].dtype) not in target.atomics:
+        _fail(
+            stage,
+            n,
+            f"{target.name} has no atomic {n.arg.name} of {n.src[0].dtype}",
+            "Target.atomics names those that it has",
+        )
     if n.dtype.count > 1 and target.vector_bytes == 0:
         _fail(stage, n, f"{target.name} has no vectors")
 
@@ -204,6 +212,14 @@ def _check_linear(program: LinearProgram, target: Target | None) -> None:
     _check_nodes(toposort(program.instructions), "linear", target)
     _check_declarations(program)
     _Order(program).check()
+    broken = broken_launch(program)
+    if broken is not None:
+        node, says = broken
+        if node is None:
+            raise SpecError(f"the launch of {program.name!r} is not legal: {says}")
+        _fail("linear", node, says)
+    if target is not None and program.launch[0] and (exceeded := over_limits(program, target)):
+        raise SpecError(f"{program.name!r} needs {'; '.join(exceeded)} on {target.name}")
 
 
 def _check_declarations(program: LinearProgram) -> None:
@@ -220,7 +236,7 @@ def _check_declarations(program: LinearProgram) -> None:
             _fail("linear", n, "it is not among the program's params")
         if n.op is Ops.VAR and n not in variables:
             _fail("linear", n, "it is not among the program's variables")
-        if n.op is Ops.STORE and n.src[0].op is Ops.PARAM:
+        if n.op in (Ops.STORE, Ops.ATOMIC) and n.src[0].op is Ops.PARAM:
             stored[n.src[0].arg[0]] = None
     if sorted(stored) != sorted(program.written):
         raise SpecError(

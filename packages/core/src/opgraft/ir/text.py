@@ -108,17 +108,20 @@ def linear_to_text(program: LinearProgram) -> str:
     """The program as text that `parse_linear` reads, and that the INTERP device runs.
 
     First the leaves (parameters, variables and so on), then, after `body`, the instructions in
-    order, indented by loops. `again %5` is an instruction that stands in the list once more.
+    order, indented by loops. `again %5` is an instruction that stands in the list once more, or
+    that is also part of an expression in the line `launch`, which the leaves hold.
     """
     times = Counter(program.instructions)  # in order of first occurrence
+    counts = [size for size in program.launch[0] if isinstance(size, UOp)]
+    above = dict.fromkeys(toposort(counts))
     leaves = [
         n
-        for n in toposort((*program.params, *program.variables, *program.instructions))
-        if n not in times
+        for n in toposort((*program.params, *program.variables, *counts, *program.instructions))
+        if n not in times or n in above
     ]
     inline = _inline(leaves)
     leaves = [n for n in leaves if n not in inline]
-    names = {n: f"%{i}" for i, n in enumerate((*leaves, *times))}
+    names = {n: f"%{i}" for i, n in enumerate(dict.fromkeys((*leaves, *times)))}
     named = {s for n in names for s in n.src}
     named.update(n for n in names if times[n] > 1 or n.dtype is not dtypes.void)
     rows = [f"linear[{format_value(program.name)}]"]
@@ -127,19 +130,26 @@ def linear_to_text(program: LinearProgram) -> str:
         if nodes:
             rows.append(" ".join([word, *(names[n] for n in nodes)]))
     rows.append("body")
-    rows += _body(program, names, named)
+    rows += _body(program, names, named, set(leaves))
     if program.parallel is not None:
         rows.append(f"parallel {names[program.parallel]}")
-    rows.append(f"launch{format_argument(program.launch)}")
+    rows.append(f"launch[{_sizes(program.launch[0], names)}, {_sizes(program.launch[1], names)}]")
     rows.append(f"written{format_argument(program.written)}")
     rows.append(f"operations[{program.operations}]")
     return "\n".join(rows) + "\n"
 
 
-def _body(program: LinearProgram, names: Mapping[UOp, str], named: Container[UOp]) -> list[str]:
+def _sizes(sizes: tuple[int | UOp, ...], names: Mapping[UOp, str]) -> str:
+    """Groups or threads of a launch, as a tuple; expressions by their names."""
+    parts = [names[size] if isinstance(size, UOp) else str(size) for size in sizes]
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+
+
+def _body(
+    program: LinearProgram, names: Mapping[UOp, str], named: Container[UOp], seen: set[UOp]
+) -> list[str]:
     rows: list[str] = []
     depth = 1
-    seen: set[UOp] = set()
     for n in program.instructions:
         if n.op in (Ops.END, Ops.ENDIF):
             depth = max(depth - 1, 1)

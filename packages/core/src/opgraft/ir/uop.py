@@ -35,6 +35,7 @@ __all__ = [
     "exact_key",
     "head_of",
     "live_nodes",
+    "make",
     "node",
     "substitute",
     "toposort",
@@ -62,7 +63,7 @@ class _Interning(type):
                     found: UOp | None = ref()
                     if found is not None:
                         return found
-                return _make(head, src)
+                return make(head, src)
         elif op is Ops.CONST:
             if tag is None:
                 return node(constant_head(dtype, arg), src)
@@ -83,7 +84,7 @@ def _binary(op: Ops) -> Callable[[UOp, Operand], UOp]:
             found: UOp | None = ref()
             if found is not None:
                 return found
-        return _make(head, src)
+        return make(head, src)
 
     return build
 
@@ -436,7 +437,7 @@ class UOp(Node, metaclass=_Interning):
         return self
 
 
-node, _make = interner(UOp)
+node, make = interner(UOp)
 _plain_head: Final = _plain.get
 # Set by ir/infix.py and ir/bounds.py when they load, at the first use: the node type knows
 # neither, and a process that finds its kernels in the cache has no use for them.

@@ -16,7 +16,9 @@ from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp, toposort
 
 _INT32: Final = (int(dtypes.int32.min), int(dtypes.int32.max))
-_ORDER: Final = frozenset({Ops.LOAD, Ops.STORE, Ops.END, Ops.AFTER, Ops.SINK, Ops.BARRIER})
+_ORDER: Final = frozenset(
+    {Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.END, Ops.AFTER, Ops.SINK, Ops.BARRIER}
+)
 _INT64: Final = (int(dtypes.int64.min), int(dtypes.int64.max))
 
 

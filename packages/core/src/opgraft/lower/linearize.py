@@ -22,6 +22,7 @@ from opgraft.ir.linear import KernelInfo, LinearProgram
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp, toposort
+from opgraft.lower.reach import meet, reads_its_target
 from opgraft.opt.axes import store_of, target_of
 
 _LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
@@ -82,6 +83,9 @@ class _Linearizer:
         self.parallel = self._parallel_range()
         self.ordered: list[_Statement] = []
         self.registers_of: dict[_Statement, UOp] = {}
+        self.twins: dict[_Statement, tuple[_Statement, ...]] = {}
+        """For a statement the others that carry out the same STORE, in fewer loops or more."""
+        self.stored: dict[UOp, None] = {}
 
     # ---- the statements and what they need
 
@@ -136,9 +140,17 @@ class _Linearizer:
                     for r, load in readers.get(buffer, ())
                     if r is not statement
                     and (r.is_reduce or target_of(r.node) is not buffer)
-                    and _meet(load, store_of(statement.node))
+                    and meet(load, store_of(statement.node))
                 ]
                 statement.readers = list(dict.fromkeys(found))
+        by_store: dict[UOp, list[_Statement]] = {}
+        for statement in ordered:
+            if not statement.is_reduce:
+                by_store.setdefault(store_of(statement.node), []).append(statement)
+        for same in by_store.values():
+            for statement in same if len(same) > 1 else ():
+                self.twins[statement] = tuple([s for s in same if s is not statement])
+        _fill_together(ordered)
         ordered = _sorted(ordered)
         _keep_inside(ordered)
         return ordered
@@ -176,6 +188,7 @@ class _Linearizer:
         while waiting:
             free = [s for s in waiting if not any(n in waiting for n in before[s])]
             ready = [s for s in free if not any(n in waiting for n in overwritten[s])]
+            ready = self._in_company(ready, waiting)
             if not ready:
                 ready = self._entangled(free, waiting, overwritten)
                 for statement in ready:
@@ -302,6 +315,30 @@ class _Linearizer:
                 return group
         return []
 
+    def _in_company(
+        self, ready: list[_Statement], waiting: dict[_Statement, tuple[UOp, ...]]
+    ) -> list[_Statement]:
+        """Those that need not wait for one that will carry out their STORE in a loop of theirs,
+        for what it reads there: in loops of their own both would store, in place twice."""
+        alone = []
+        for statement in ready:
+            twins = self.twins.get(statement, ())
+            late = [s for s in waiting if s not in ready and s is not statement] if twins else []
+            if not any(self._needs_one_of(other, twins) for other in late):
+                alone.append(statement)
+        return alone or ready
+
+    def _needs_one_of(self, statement: _Statement, wanted: tuple[_Statement, ...]) -> bool:
+        seen, stack = {statement}, [statement]
+        while stack:
+            for need in stack.pop().needs:
+                if need in wanted:
+                    return True
+                if need not in seen:
+                    seen.add(need)
+                    stack.append(need)
+        return False
+
     def _fetch(self, block: _Block, statement: _Statement) -> None:
         """Compute what an effect will store, and where, so that it reads nothing any more."""
         if not statement.is_reduce:
@@ -321,6 +358,10 @@ class _Linearizer:
         )
 
     def _loop(self, block: _Block, loop: UOp, work: list[Work]) -> None:
+        size = loop.src[0]
+        if size.op is Ops.CAST and size.src[0].dtype.is_bool:
+            self._guarded(block, loop, size.src[0], work)
+            return
         opened = loop.with_src(tuple(self._value(block, s) for s in loop.src))
         inner = _Block(opened, block.depth + 1)
         self.blocks.append(inner)
@@ -334,6 +375,20 @@ class _Linearizer:
         block.items.append(opened)
         block.items.extend(inner.items)
         block.items.append(UOp(Ops.END, dtypes.void, (opened,)))
+
+    def _guarded(self, block: _Block, loop: UOp, condition: UOp, work: list[Work]) -> None:
+        """A loop of one iteration or none (see lower/grid.py) is a condition."""
+        test = UOp(Ops.IF, dtypes.void, (self._value(block, condition),))
+        inner = _Block(loop, block.depth + 1)
+        self.blocks.append(inner)
+        self.opened[loop] = inner.depth
+        self._know(inner, loop, _ZERO.cast(loop.dtype))
+        self._fill(inner, work)
+        self.blocks.pop()
+        for n in inner.known:
+            del self.values[n]
+        del self.opened[loop]
+        block.items += [test, *inner.items, UOp(Ops.ENDIF, dtypes.void, (test,))]
 
     def _know(self, block: _Block, n: UOp, instruction: UOp) -> None:
         self.values[n] = (instruction, block.depth)
@@ -370,6 +425,12 @@ class _Linearizer:
         store = n.src[0] if n.op is Ops.END else n
         if store is not n and store in self.statements:
             return  # an END around another effect, which is done by now
+        if store in self.stored and reads_its_target(store):
+            raise LoweringError(
+                "what is stored in place is read again after loops that stand apart",
+                remedy="store it to a buffer of its own",
+            )
+        self.stored[store] = None
         block.items.append(store.with_src(tuple(self._value(block, s) for s in store.src)))
 
     def _accumulate(self, block: _Block, register: UOp, op: Ops, value: UOp) -> UOp:
@@ -415,7 +476,7 @@ class _Linearizer:
 
     def _emit(self, n: UOp) -> None:
         if n.op is Ops.LOCAL:
-            home = self.blocks[1 if self.parallel is not None and len(self.blocks) > 1 else 0]
+            home = self.blocks[1 if self.parallel in self.opened else 0]
             home.items.append(n)
             self._know(home, n, n)
             return
@@ -461,19 +522,17 @@ class _Linearizer:
         self._know(home, n, self._accumulate(home, register, n.arg, value))
 
 
-def _meet(load: UOp, store: UOp) -> bool:
-    """Whether the elements that a LOAD and a STORE of one buffer reach may be the same."""
-    if store.op is not Ops.STORE:
-        return True
-    (low, high), (first, last) = _reach(load, load.dtype), _reach(store, store.src[2].dtype)
-    return bool(low <= last and first <= high)
-
-
-def _reach(access: UOp, dtype: DType) -> tuple[float, float]:
-    """The least and greatest element of an access; a scalar index stands for `count` of them."""
-    index = access.src[1]
-    more = dtype.count - 1 if index.dtype.count == 1 else 0
-    return index.vmin, index.vmax + more
+def _fill_together(statements: list[_Statement]) -> None:
+    """Let all that fills one LOCAL stand in the same loops, whether it depends on them or not: the
+    buffer begins anew in each of their iterations."""
+    fills: dict[UOp, list[_Statement]] = {}
+    for statement in statements:
+        if not statement.is_reduce and target_of(statement.node).op is Ops.LOCAL:
+            fills.setdefault(target_of(statement.node), []).append(statement)
+    for together in fills.values():
+        free = frozenset().union(*(s.free for s in together))
+        for statement in together:
+            statement.free |= free
 
 
 def _keep_inside(ordered: list[_Statement]) -> None:

@@ -9,20 +9,27 @@ from dataclasses import replace
 
 from opgraft import settings
 from opgraft.dtype import dtypes
-from opgraft.ir.linear import LinearProgram
+from opgraft.errors import LoweringError
+from opgraft.ir.launch import over_limits
+from opgraft.ir.linear import Launch, LinearProgram
 from opgraft.ir.matcher import PatternMatcher
 from opgraft.ir.ops import Ops
 from opgraft.ir.rewrite import graph_rewrite
 from opgraft.ir.spec import check
 from opgraft.ir.uop import UOp
+from opgraft.lower.barriers import place_barriers
 from opgraft.lower.decompose import decompositions, split_wide_integers
 from opgraft.lower.expand import expand
+from opgraft.lower.grid import launch_grid
+from opgraft.lower.group_reduce import reduce_in_groups
 from opgraft.lower.index import lower_index
 from opgraft.lower.linearize import linearize
 from opgraft.lower.nest import flatten_effects, nest_effects
 from opgraft.lower.order import order_effects
 from opgraft.lower.widen import widen_accumulators
 from opgraft.opt.heuristic import schedule
+from opgraft.opt.pad import gate_guards
+from opgraft.opt.threads import has_group_memory, shared_slots
 from opgraft.rules.sets import symbolic_simple
 from opgraft.rules.simplify import simplify
 from opgraft.target import Target
@@ -41,8 +48,12 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
     sink = widen_accumulators(nest_effects(order_effects(sink)))
     sink = flatten_effects(simplify(sink, stage="index"))
     sink = schedule(sink, target)
+    shared = shared_slots(sink) if target.group_dims else frozenset()
     sink = expand(sink, target, simplify)
     sink = simplify(sink, stage="scalar")
+    together = bool(shared) or has_group_memory(sink)
+    sink = reduce_in_groups(gate_guards(sink) if together else sink)
+    sink, launch = launch_grid(sink, target, together)
     sink = lower_index(sink)
     sink = graph_rewrite(sink, decompositions(target), name="decompose")
     sink = graph_rewrite(sink, symbolic_simple, name="tidy")
@@ -52,10 +63,30 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
         # 64-bit integers leave last, where the target has none: only then does all of it fit
         check(sink, "lowered", target if dtypes.int64 in target.compute else None)
     program = _with_all_params(linearize(flatten_effects(sink), target.fma), given)
+    program = place_barriers(_with_launch(program, launch, target), shared)
     program = split_wide_integers(program, target)
     if watch:
         check(program, "linear", target)
     return program
+
+
+def _with_launch(program: LinearProgram, launch: Launch, target: Target) -> LinearProgram:
+    """The program with its launch, numbers of groups that variables decide in a fixed width."""
+    groups, threads = launch
+    counts = tuple(n if isinstance(n, int) else lower_index(n) for n in groups)
+    variables = dict.fromkeys(program.variables)
+    for count in counts:
+        if isinstance(count, UOp):
+            variables.update((n, None) for n in count.toposort() if n.op is Ops.VAR)
+    made = replace(
+        program,
+        launch=(counts, threads),
+        variables=tuple(sorted(variables, key=lambda n: n.arg[0])),
+    )
+    exceeded = over_limits(made, target) if groups else ()
+    if exceeded:
+        raise LoweringError(f"kernel {program.name} needs {'; '.join(exceeded)} on {target.name}")
+    return made
 
 
 def _with_all_params(program: LinearProgram, given: UOp) -> LinearProgram:

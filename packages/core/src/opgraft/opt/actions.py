@@ -17,6 +17,8 @@ from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import combine
 from opgraft.ir.uop import UOp
 from opgraft.opt.axes import Kernel, constant_extent, fresh, rename
+from opgraft.opt.pad import pad_range
+from opgraft.opt.threads import shared_locals, unfit
 from opgraft.rules.simplify import simplify
 
 
@@ -32,7 +34,8 @@ class Action(ABC):
         """The kernel after the action. Raises Refused."""
 
 
-def _loop(sink: UOp, name: object) -> UOp:
+def find_loop(sink: UOp, name: object) -> UOp:
+    """The range of that name; Refused where there is none."""
     kernel = Kernel(sink)
     found = kernel.find(name)
     if found is None:
@@ -41,8 +44,9 @@ def _loop(sink: UOp, name: object) -> UOp:
     return found
 
 
-def _sized(sink: UOp, name: object) -> tuple[UOp, int]:
-    loop = _loop(sink, name)
+def sized_loop(sink: UOp, name: object) -> tuple[UOp, int]:
+    """The range of that name and its extent; Refused where it is not constant, or scanned."""
+    loop = find_loop(sink, name)
     size = constant_extent(loop)
     if size is None:
         raise Refused(f"range {name} has no constant extent")
@@ -68,7 +72,9 @@ def close_copies(sink: UOp, loop: UOp, copies: list[Copy]) -> UOp:
             rest = tuple(done[r][0] for r in n.src[1:] if r is not loop)
             parts: list[UOp] = []
             for changes, instead in copies:
-                ranges = (*rest[:place], *instead, *rest[place:])
+                # the extent of another range may depend on the loop
+                others = tuple([r.substitute(changes) for r in rest])
+                ranges = (*others[:place], *instead, *others[place:])
                 for body in bodies:
                     copied = body.substitute(changes)
                     parts.append(n.with_src((copied, *ranges)) if ranges else copied)
@@ -96,7 +102,9 @@ def tree(op: Ops, parts: list[UOp]) -> UOp:
 class Split(Action):
     """A range becomes two: an outer one, and an inner one of `factor` iterations of `kind`.
 
-    Where `factor` does not divide the extent, the rest becomes a loop of its own beside it.
+    Where `factor` does not divide the extent, the rest becomes a loop of its own beside it. Over
+    threads of a group the extent is padded instead, and LOCALs that they fill together become
+    group memory.
     """
 
     name: object
@@ -104,10 +112,12 @@ class Split(Action):
     kind: AxisKind = AxisKind.LOOP
 
     def apply(self, sink: UOp) -> UOp:
-        loop, size = _sized(sink, self.name)
+        loop, size = sized_loop(sink, self.name)
+        kernel = Kernel(sink)
+        if self.kind is AxisKind.THREAD and self.factor > 1:
+            return self._over_threads(kernel, loop, size)
         if not 1 < self.factor <= size:
             raise Refused(f"range {self.name} of {size} can't be split by {self.factor}")
-        kernel = Kernel(sink)
         if self.kind in (AxisKind.VECTOR, AxisKind.UNROLL):
             if kernel.fills_locals(loop):
                 raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
@@ -127,6 +137,24 @@ class Split(Action):
             copies.append(({loop: tail + whole * self.factor}, (tail,)))
         return simplify(close_copies(sink, loop, copies))
 
+    def _over_threads(self, kernel: Kernel, loop: UOp, size: int) -> UOp:
+        why = unfit(kernel, loop)
+        if why:
+            raise Refused(why)
+        sink = kernel.sink.substitute(shared_locals(kernel, loop))
+        (loop,) = (r for r in Kernel(sink).ranges if r.arg[0] == self.name)
+        padded = -(-size // self.factor) * self.factor
+        if padded > size:
+            longer = loop.with_src((UOp.const(dtypes.index, padded),))
+            sink, loop = pad_range(sink, loop, longer), longer
+        inner = rename(kernel, loop, ".t", AxisKind.THREAD, self.factor)
+        ranges: tuple[UOp, ...] = (inner,)
+        index: UOp = inner
+        if padded > self.factor:
+            outer = rename(kernel, loop, ".o", loop.arg[1], padded // self.factor)
+            ranges, index = (outer, inner), outer * self.factor + inner
+        return simplify(close_copies(sink, loop, [({loop: index}, ranges)]))
+
 
 @writable_as_text
 @dataclass(frozen=True)
@@ -141,7 +169,7 @@ class Partition(Action):
     end: int
 
     def apply(self, sink: UOp) -> UOp:
-        loop, size = _sized(sink, self.name)
+        loop, size = sized_loop(sink, self.name)
         if not 0 <= self.begin < self.end <= size or (self.begin, self.end) == (0, size):
             raise Refused(f"range {self.name} of {size} has no inner part {self.begin}..{self.end}")
         kernel = Kernel(sink)
@@ -167,7 +195,7 @@ class Unroll(Action):
     name: object
 
     def apply(self, sink: UOp) -> UOp:
-        loop, size = _sized(sink, self.name)
+        loop, size = sized_loop(sink, self.name)
         if Kernel(sink).fills_locals(loop):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
         copies: list[Copy] = [({loop: UOp.const(dtypes.index, i)}, ()) for i in range(size)]
@@ -183,8 +211,10 @@ class Fuse(Action):
     inner: object
 
     def apply(self, sink: UOp) -> UOp:
-        outer, many = _sized(sink, self.outer)
-        inner, few = _sized(sink, self.inner)
+        outer, many = sized_loop(sink, self.outer)
+        inner, few = sized_loop(sink, self.inner)
+        if outer is inner:
+            raise Refused(f"range {self.outer} has no neighbour in itself")
         if outer.arg[1] is not inner.arg[1]:
             raise Refused(f"ranges {self.outer} and {self.inner} are of different kinds")
         closers = Kernel(sink).closers
@@ -213,7 +243,7 @@ class Parallel(Action):
     name: object
 
     def apply(self, sink: UOp) -> UOp:
-        loop = _loop(sink, self.name)
+        loop = find_loop(sink, self.name)
         kernel = Kernel(sink)
         if loop not in kernel.spine:
             raise Refused(f"range {self.name} does not enclose the whole kernel")
@@ -241,7 +271,7 @@ class Innermost(Action):
     name: object
 
     def apply(self, sink: UOp) -> UOp:
-        loop = _loop(sink, self.name)
+        loop = find_loop(sink, self.name)
         if Kernel(sink).collides(loop):
             raise Refused(f"iterations of {self.name} may store to one element: order counts")
         changes: dict[UOp, UOp] = {}

@@ -60,10 +60,10 @@ class Kernel:
         for n in self.nodes:
             if n.op is Ops.AFTER:
                 for effect in n.src[1:]:
-                    kept.update(_closed(effect))
+                    kept.update(closed_by(effect))
         for effect in self.effects:
-            loops = _closed(effect)
-            if loops and not distinct(store_of(effect).src[1], loops):
+            loops = closed_by(effect)
+            if loops and not stores_once(store_of(effect), loops):
                 kept.update(loops)
         return frozenset(kept)
 
@@ -74,7 +74,7 @@ class Kernel:
     def collides(self, loop: UOp) -> bool:
         """Whether a store in this loop may hit one element in several iterations."""
         return any(
-            loop in _closed(e) and not distinct(store_of(e).src[1], _closed(e))
+            loop in closed_by(e) and not stores_once(store_of(e), closed_by(e))
             for e in self.effects
         )
 
@@ -169,8 +169,8 @@ def _product(loops: tuple[UOp, ...]) -> int:
     return total
 
 
-def _closed(effect: UOp) -> tuple[UOp, ...]:
-    """The ranges that an effect closes, nested ones too."""
+def closed_by(effect: UOp) -> tuple[UOp, ...]:
+    """The ranges that an effect closes, outermost first, nested ones too."""
     loops: list[UOp] = []
     while effect.op is Ops.END:
         loops.extend(effect.src[1:])
@@ -183,6 +183,16 @@ def store_of(effect: UOp) -> UOp:
     while effect.op is Ops.END:
         effect = effect.src[0]
     return effect
+
+
+DISTINCT: Final = "distinct"
+"""The tag of a STORE that no two iterations of its loops reach one element by, where its gate
+holds: a loop was made longer than the index tells (see opt/pad.py)."""
+
+
+def stores_once(store: UOp, loops: tuple[UOp, ...]) -> bool:
+    """Whether no two iterations of these loops store to one element."""
+    return store.tag == DISTINCT or distinct(store.src[1], loops)
 
 
 def target_of(effect: UOp) -> UOp:
@@ -220,3 +230,16 @@ def fresh(kernel: Kernel, wanted: str) -> str:
 def rename(kernel: Kernel, loop: UOp, suffix: str, kind: AxisKind, size: int) -> UOp:
     """A new range named after another."""
     return UOp.range(size, fresh(kernel, f"{loop.arg[0]}{suffix}"), kind)
+
+
+def clauses(gates: tuple[UOp, ...]) -> list[UOp]:
+    """The conditions that these gates join by AND."""
+    found: list[UOp] = []
+    stack = list(gates)
+    while stack:
+        gate = stack.pop()
+        if gate.op is Ops.AND:
+            stack.extend(gate.src)
+        else:
+            found.append(gate)
+    return found

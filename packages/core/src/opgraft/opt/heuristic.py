@@ -23,7 +23,10 @@ from opgraft.opt.actions import (
     Split,
     mark_parallel,
 )
-from opgraft.opt.axes import Access, Kernel, constant_extent, extent_hint, fresh
+from opgraft.opt.axes import Access, Kernel, clauses, constant_extent, extent_hint, fresh
+from opgraft.opt.chunks import in_chunks
+from opgraft.opt.grid import schedule_grid
+from opgraft.opt.products import block_rows, tile_products
 from opgraft.target import Target
 
 
@@ -35,11 +38,18 @@ def schedule(sink: UOp, target: Target) -> UOp:
         return sink
     sink = separate_reduces(sink)
     sink = fuse_outputs(sink)
+    if target.group_dims and target.lanes > 1:
+        return schedule_grid(sink, target)
     if target.vector_bytes:
+        sink = tile_products(block_rows(sink, target), target)
         sink = vectorize(settle_gates(sink), target)
-    if target.parallel is not None:
+    if target.parallel is not None and not _is_parallel(sink):
         sink = parallelize(sink, target)
-    return sink
+    return in_chunks(sink, target) if target.group_dims else sink
+
+
+def _is_parallel(sink: UOp) -> bool:
+    return any(r.arg[1] is AxisKind.PARALLEL for r in Kernel(sink).ranges)
 
 
 def separate_reduces(sink: UOp) -> UOp:
@@ -118,7 +128,7 @@ def settle_gates(sink: UOp) -> UOp:
             gate
             for a in kernel.accesses
             if a.node.op is Ops.LOAD and a.stride(loop) == 1
-            for gate in _clauses(a.node.src[2:3])
+            for gate in clauses(a.node.src[2:3])
             if loop in gate.ranges
         ]
         if size is None or not gates or kernel.has_locals:
@@ -164,19 +174,6 @@ def vectorize(sink: UOp, target: Target) -> UOp:
     return sink
 
 
-def _clauses(gates: tuple[UOp, ...]) -> list[UOp]:
-    """The conditions that these gates join by AND."""
-    found: list[UOp] = []
-    stack = list(gates)
-    while stack:
-        gate = stack.pop()
-        if gate.op is Ops.AND:
-            stack.extend(gate.src)
-        else:
-            found.append(gate)
-    return found
-
-
 def _try(sink: UOp, action: Split | Innermost | Partition) -> UOp:
     try:
         return action.apply(sink)
@@ -186,6 +183,8 @@ def _try(sink: UOp, action: Split | Innermost | Partition) -> UOp:
 
 def _vector_loop(kernel: Kernel, statement: UOp, chosen: dict[UOp, int]) -> UOp | None:
     """The loop of this statement along which memory is consecutive most."""
+    if _has_vectors(statement):
+        return None
     below = set(statement.src[0].toposort())
     if statement.op is Ops.REDUCE and any(r in chosen for r in statement.ranges):
         return None
@@ -200,6 +199,12 @@ def _vector_loop(kernel: Kernel, statement: UOp, chosen: dict[UOp, int]) -> UOp 
         if score > 0 and (best is None or (score, place) > best[:2]):
             best = (score, place, loop)
     return best[2] if best else None
+
+
+def _has_vectors(statement: UOp) -> bool:
+    """Whether a statement stands in vectors already, or opens a loop of them."""
+    around = (*statement.ranges, *statement.src[1:])
+    return any(r.arg[1] is AxisKind.VECTOR for r in around)
 
 
 def _score(accesses: list[Access], loop: UOp) -> float:
@@ -268,6 +273,8 @@ def _tiles(kernel: Kernel, chosen: dict[UOp, int], target: Target) -> dict[UOp, 
     tiles: dict[UOp, int] = {}
     budget = max(4, target.vector_registers * 3 // 4)
     for reduce in kernel.reduces:
+        if _has_vectors(reduce):
+            continue
         loads = [n for n in reduce.src[0].toposort() if n.op is Ops.LOAD]
         loops = [r for r in reduce.ranges if not kernel.fills_locals(r)]
         loops = [r for r in loops if constant_extent(r) and not kernel.is_scanned(r)]

@@ -10,7 +10,15 @@ from opgraft.errors import OpgraftError
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-RESERVED: Final = ("devices", "plugins", "info", "cache", "explain", "compile")
+RESERVED: Final = (
+    "devices",
+    "plugins",
+    "info",
+    "cache",
+    "explain",
+    "compile",
+    "new-backend",
+)
 """Opgraft's own commands: a plugin cannot have these names."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from opgraft.dtype import DType, dtypes
+from opgraft.errors import LoweringError
 from opgraft.ir.elementary import expansion, light_sine
 from opgraft.ir.half_floats import narrow, widen
 from opgraft.ir.ops import Ops
@@ -60,6 +61,8 @@ class CRenderer(GnuVectors):
 
     def begin(self, w: Writer) -> str:
         program = w.program
+        if program.launch[0]:
+            raise LoweringError(f"{program.name}: the CPU has no launches of groups and threads")
         for slot, param in enumerate(program.params):
             const = "" if slot in program.written else "const "
             kind = f"{const}{self.memory_type(w, param.dtype)}"

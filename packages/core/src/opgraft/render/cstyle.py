@@ -89,7 +89,8 @@ class CStyleRenderer(Renderer):
     signed_wraps: ClassVar[bool] = False
     """Whether signed overflow wraps. If not, it is computed in the unsigned type."""
     spaces: ClassVar[Mapping[Space, str]] = {Space.PRIVATE: "", Space.GROUP: ""}
-    """What stands before the declaration of a LOCAL in each space."""
+    """What stands before the declaration of a LOCAL in each space. One of Space.GROUP is declared
+    at the head of the kernel, wherever it stands: that is where dialects want it."""
 
     # ---- a kernel
 
@@ -128,8 +129,23 @@ class CStyleRenderer(Renderer):
         raise LoweringError(f"{type(self).__name__} has no barriers")
 
     def special(self, w: Writer, u: UOp) -> str:
-        """Dialect: an index that the launch hands to each thread."""
+        """Dialect: the expression of an index that the launch hands to each thread.
+
+        `u.arg` is (name, size), the name one of "group0" .. "group2", "thread0" .. "thread2" (on a
+        target without launches: "begin"). It is written in the place of each use.
+        """
         raise LoweringError(f"{type(self).__name__} has no launch indices")
+
+    def atomic(self, w: Writer, u: UOp) -> str:
+        """Dialect: the statement that changes an element of memory by `u.arg` and a value.
+
+        Its sources are (buffer, index, value[, gate]); the gate is written by the caller.
+        """
+        raise LoweringError(f"{type(self).__name__} has no atomics")
+
+    def gated(self, w: Writer, u: UOp, statement: str) -> str:
+        """A statement under the gate of the STORE or ATOMIC `u`, if it has one."""
+        return f"if({w.ref(u.src[3])}){statement}" if len(u.src) == 4 else statement
 
     def declare_local(self, w: Writer, u: UOp, name: str, size: int) -> None:
         """A buffer inside the kernel, in memory."""
@@ -237,9 +253,8 @@ class CStyleRenderer(Renderer):
             return self.cast(w, u)
         if op is Ops.BITCAST:
             return self.bitcast(w, u)
-        expansion = expand(u)
-        if expansion is not None:
-            return self.expanded(w, u, expansion)
+        if (plainer := self.expansion(w, u)) is not None:
+            return plainer
         dtype = u.dtype
         if (op, dtype) in self.functions:
             return f"{self.functions[op, dtype]}({','.join(w.ref(s) for s in u.src)})"
@@ -252,6 +267,12 @@ class CStyleRenderer(Renderer):
         if len(u.src) != 2 or (op not in OPERATORS and op not in (Ops.MAX, Ops.MIN)):
             raise LoweringError(f"{type(self).__name__} cannot render {op} of {dtype}")
         return self.binary(w, u)
+
+    def expansion(self, w: Writer, u: UOp) -> str | None:
+        """An operation whose plain form would not mean the same for all operands, by way of
+        plainer ones; None where the plain form is right."""
+        plainer = expand(u)
+        return None if plainer is None else self.expanded(w, u, plainer)
 
     def expanded(self, w: Writer, u: UOp, expansion: UOp) -> str:
         """An operation by way of plainer ones, which may use its sources several times."""
@@ -325,7 +346,8 @@ class CStyleRenderer(Renderer):
         return None
 
     def _held_as_bits(self, dtype: DType) -> bool:
-        return dtype.is_float and dtype.bits == 16 and self.types[dtype.scalar].startswith("uns")
+        bits = self.types[dtypes.uint16]
+        return dtype.is_float and dtype.bits == 16 and self.types[dtype.scalar] == bits
 
     def bitcast(self, w: Writer, u: UOp) -> str:
         """The bits of a scalar read as another type."""
@@ -365,7 +387,7 @@ class CStyleRenderer(Renderer):
             self.vector_store(w, u)
             return
         text = f"{self.element(w, buffer, index)}={w.ref(value)};"
-        self.write(w, buffer, text if len(u.src) == 3 else f"if({w.ref(u.src[3])}){text}")
+        self.write(w, buffer, self.gated(w, u, text))
 
     def element(self, w: Writer, buffer: UOp, index: UOp) -> str:
         """An element of a buffer as it stands in memory."""

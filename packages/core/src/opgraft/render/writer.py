@@ -147,6 +147,10 @@ class Writer:
     def instructions(self, instructions: Iterable[UOp]) -> None:
         """The statements of a program, in order."""
         style = self.style
+        instructions = tuple(instructions)
+        for u in dict.fromkeys(instructions):
+            if u.op is Ops.LOCAL and u.arg[2] is Space.GROUP:
+                self._local(u)
         for u in instructions:
             op = u.op
             if op is Ops.RANGE:
@@ -156,9 +160,12 @@ class Writer:
             elif op is Ops.IF:
                 self.open(f"if({self.ref(u.src[0])}){{")
             elif op is Ops.LOCAL:
-                self._local(u)
+                if u.arg[2] is not Space.GROUP:
+                    self._local(u)
             elif op is Ops.STORE:
                 style.store(self, u)
+            elif op is Ops.ATOMIC:
+                self.line(style.gated(self, u, style.atomic(self, u)))
             elif op is Ops.BARRIER:
                 self.line(style.barrier(self, u))
             elif op in _LEAVES or op is Ops.SINK:

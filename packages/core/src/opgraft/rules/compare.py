@@ -6,6 +6,7 @@ from math import gcd
 from typing import Final
 
 from opgraft.dtype import DType, dtypes
+from opgraft.ir.bounds import bounds_of
 from opgraft.ir.matcher import EqualitySet
 from opgraft.ir.ops import Ops
 from opgraft.ir.pattern import UPat, bools, integers, numbers
@@ -51,9 +52,10 @@ SIMPLE: Final = EqualitySet(
 
 
 def less(x: UOp, a: UOp, b: UOp) -> UOp | None:
-    if a.vmax < b.vmin:
+    one, other = a._bounds or bounds_of(a), b._bounds or bounds_of(b)
+    if one[1] < other[0]:
         return truth(a, True)
-    if a.vmin >= b.vmax:
+    if one[0] >= other[1]:
         return truth(a, False)
     dtype = a.dtype
     left, right = exact_sum(a), exact_sum(b)

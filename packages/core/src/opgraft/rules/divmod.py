@@ -85,7 +85,7 @@ def scale_exact(a: UOp, by: int) -> Sum | None:
 
 
 def divide_small(x: UOp, a: UOp, b: UOp) -> UOp | None:
-    if b.is_const:
+    if b.kind.constant:
         return None
     if a.vmin >= 0 and _below(a, b):
         return x.const_like(0)
@@ -95,7 +95,7 @@ def divide_small(x: UOp, a: UOp, b: UOp) -> UOp | None:
 
 
 def modulo_small(x: UOp, a: UOp, b: UOp) -> UOp | None:
-    return a if not b.is_const and a.vmin >= 0 and _below(a, b) else None
+    return a if not b.kind.constant and a.vmin >= 0 and _below(a, b) else None
 
 
 def _below(a: UOp, b: UOp) -> bool:
@@ -125,7 +125,7 @@ def modulo_variable(x: UOp, a: UOp, b: UOp) -> UOp | None:
 
 def _multiples(a: UOp, b: UOp) -> tuple[Sum, Sum] | None:
     """(quotient, rest) with a = quotient * b + rest, for an index b that is not constant."""
-    if b.is_const or not (b.vmin > 0 or b.vmax < 0):
+    if b.kind.constant or not (b.vmin > 0 or b.vmax < 0):
         return None
     by, factors = factors_of(b)
     whole = rest = Sum(0, {})

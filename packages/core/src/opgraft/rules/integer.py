@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from opgraft.ir.bounds import bounds_of
 from opgraft.ir.graph import remember
 from opgraft.ir.matcher import EqualitySet, RuleSpec
 from opgraft.ir.ops import GroupOp, Ops
@@ -43,8 +44,8 @@ SIMPLE: Final = EqualitySet(
 
 
 def single_value(x: UOp) -> UOp | None:
-    low = x.vmin
-    return x.const_like(low) if low == x.vmax else None
+    bounds = x._bounds or bounds_of(x)
+    return x.const_like(bounds[0]) if bounds[0] == bounds[1] else None
 
 
 def normal_sum(x: UOp) -> UOp | None:
@@ -52,8 +53,8 @@ def normal_sum(x: UOp) -> UOp | None:
         return None
     if x.op is Ops.MUL:
         a, b = x.src
-        if not (b.is_const and (a.op is Ops.ADD or a.op is Ops.MUL or a.is_const)):
-            return x.with_src((b, a)) if a.is_const and not b.is_const else None
+        if not (b.kind.constant and (a.op is Ops.ADD or a.op is Ops.MUL or a.kind.constant)):
+            return x.with_src((b, a)) if a.kind.constant and not b.kind.constant else None
     elif _is_written(x):
         remember(x, "normal", True)
         return None
@@ -67,13 +68,13 @@ def _is_written(x: UOp) -> bool:
     a, b = x.src
     if a.op is Ops.ADD:
         last = a.src[1]
-        if last.is_const or not is_normal(a):
+        if last.kind.constant or not is_normal(a):
             return False
-        if b.is_const:
+        if b.kind.constant:
             return True
         if not is_atom(b) or b.op in _DIVISIONS:
             return False
-        if last.op is Ops.MUL and last.src[1].is_const:
+        if last.op is Ops.MUL and last.src[1].kind.constant:
             last = last.src[0]
         if place(last) >= place(b):
             return False
@@ -81,7 +82,7 @@ def _is_written(x: UOp) -> bool:
         return len(terms) < CAP and not any(atom.op in _DIVISIONS for atom in terms)
     if not is_atom(a):
         return False
-    if b.is_const:
+    if b.kind.constant:
         return True
     if not is_atom(b) or a is b or (a.op in _DIVISIONS and b.op in _DIVISIONS):
         return False
@@ -110,11 +111,11 @@ def gather_terms(x: UOp, a: UOp, b: UOp) -> UOp | None:
 
 
 def constant_outward(x: UOp, c: UOp, y: UOp) -> UOp | None:
-    return None if y.is_const else (x + y) + c
+    return None if y.kind.constant else (x + y) + c
 
 
 def constant_factor_outward(x: UOp, c: UOp, y: UOp) -> UOp | None:
-    return None if y.is_const else (x * y) * c
+    return None if y.kind.constant else (x * y) * c
 
 
 def scale_sum(x: UOp) -> UOp | None:
@@ -126,7 +127,7 @@ def scale_sum(x: UOp) -> UOp | None:
 
 
 def distribute(x: UOp, a: UOp, b: UOp) -> UOp | None:
-    if a.is_const or b.is_const:
+    if a.kind.constant or b.kind.constant:
         return None
     left, right = sum_of(a), sum_of(b)
     if size(left) == 1 and size(right) > 1:
@@ -162,7 +163,7 @@ def factors_of(x: UOp) -> tuple[int, list[UOp]]:
 
 def normal_product(x: UOp) -> UOp | None:
     a, b = x.src
-    if b.is_const and a.op is not Ops.MUL:
+    if b.kind.constant and a.op is not Ops.MUL:
         return None
     constant, factors = factors_of(x)
     if len(factors) < 2:
@@ -177,9 +178,9 @@ def normal_product(x: UOp) -> UOp | None:
 
 
 def operand_order(x: UOp, a: UOp, b: UOp) -> UOp | None:
-    if b.is_const:
+    if b.kind.constant:
         return None
-    if a.is_const:
+    if a.kind.constant:
         return x.with_src((b, a))
     if x.op is Ops.ADD:
         # a sum is written from left to right; which of its terms come first is not asked
@@ -191,11 +192,11 @@ def operand_order(x: UOp, a: UOp, b: UOp) -> UOp | None:
 
 
 def constants_together(x: UOp, y: UOp, c: UOp, d: UOp) -> UOp | None:
-    return None if y.is_const else y.alu(x.op, c.alu(x.op, d))
+    return None if y.kind.constant else y.alu(x.op, c.alu(x.op, d))
 
 
 def chain_constant_outward(x: UOp, y: UOp, c: UOp, z: UOp) -> UOp | None:
-    return None if z.is_const else y.alu(x.op, z).alu(x.op, c)
+    return None if z.kind.constant else y.alu(x.op, z).alu(x.op, c)
 
 
 def _chained(op: Ops) -> list[RuleSpec]:

@@ -15,7 +15,7 @@ from typing import Final
 from opgraft.dtype import DType
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
-from opgraft.rules.sums import Sum, build, exact_sum, fits, interval
+from opgraft.rules.sums import Sum, build, exact_sum, fits, interval, plus
 
 # Steps that one division may take; each makes the divisor or the sum smaller.
 _STEPS: Final = 64
@@ -24,18 +24,6 @@ _FAR: Final = -(1 << 24)
 
 def _atom(x: UOp) -> Sum:
     return Sum(0, {x: 1})
-
-
-def _plus(a: Sum, b: Sum, by: int = 1) -> Sum:
-    """a + by * b, on unbounded integers."""
-    terms = dict(a.terms)
-    for atom, k in b.terms.items():
-        total = terms.get(atom, 0) + k * by
-        if total:
-            terms[atom] = total
-        else:
-            del terms[atom]
-    return Sum(a.constant + by * b.constant, terms)
 
 
 def _shifted(a: Sum, by: int) -> tuple[Sum, int, bool]:
@@ -48,6 +36,8 @@ def _shifted(a: Sum, by: int) -> tuple[Sum, int, bool]:
     """
     low, high = interval(a)
     turns = int(low) // by if low > _FAR else a.constant // by
+    if not turns:
+        return a, 0, bool(low >= 0 and high < by)
     move = by * turns
     return Sum(a.constant - move, a.terms), turns, bool(low >= move and high - move < by)
 
@@ -128,7 +118,7 @@ def divide(dtype: DType, a: Sum, by: int) -> Sum | None:
     made = Sum(0, {})
     for _ in range(_STEPS):
         whole, a, inside = _split(a, by)
-        made = _plus(made, whole)
+        made = plus(made, whole)
         if inside:
             return made
         g = _common(a, by)
@@ -149,19 +139,19 @@ def divide(dtype: DType, a: Sum, by: int) -> Sum | None:
             k = a.terms[atom]
             first = (k * low + a.constant) // by
             rise = (k * (low + 1) + a.constant) // by - first
-            return _plus(made, Sum(first - rise * low, {atom: rise} if rise else {}))
+            return plus(made, Sum(first - rise * low, {atom: rise} if rise else {}))
         near = _nearest(a, by)
         if near is not None:
-            return _plus(made, near[0])
+            return plus(made, near[0])
         inner = _nested(dtype, a, by)
         if isinstance(inner, UOp):
-            return _plus(made, _atom(inner))
+            return plus(made, _atom(inner))
         if inner is None:
             break
         a, by = inner
     if not fits(dtype, interval(a)) or by > dtype.max:
         return None
-    return _plus(made, _atom(build(dtype, a) // by))
+    return plus(made, _atom(build(dtype, a) // by))
 
 
 def _nested(dtype: DType, a: Sum, by: int) -> tuple[Sum, int] | UOp | None:
@@ -194,7 +184,7 @@ def modulo(dtype: DType, a: Sum, by: int) -> Sum | None:
     for _ in range(_STEPS):
         _, a, inside = _split(_unwrapped(a, by), by)
         if inside:
-            return _plus(made, a, factor)
+            return plus(made, a, factor)
         g = _common(a, by)
         if g > 1:
             # (g*y + k) % (g*c) = g * ((y + k//g) % c) + k%g
@@ -206,7 +196,7 @@ def modulo(dtype: DType, a: Sum, by: int) -> Sum | None:
         if parts is not None:
             # (g*y + r) % (g*c) = g * (y % c) + r for 0 <= r < g
             g, a, small = parts
-            made = _plus(made, small, factor)
+            made = plus(made, small, factor)
             factor, by = factor * g, by // g
             continue
         two = _two_valued(a)
@@ -216,14 +206,14 @@ def modulo(dtype: DType, a: Sum, by: int) -> Sum | None:
             first = (k * low + a.constant) % by
             rise = (k * (low + 1) + a.constant) % by - first
             line = Sum(first - rise * low, {atom: rise} if rise else {})
-            return _plus(made, line, factor)
+            return plus(made, line, factor)
         near = _nearest(a, by)
         if near is not None:
-            return _plus(made, near[1], factor)
+            return plus(made, near[1], factor)
         break
     if not fits(dtype, interval(a)) or by > dtype.max:
         return None
-    return _plus(made, _atom(build(dtype, a) % by), factor)
+    return plus(made, _atom(build(dtype, a) % by), factor)
 
 
 def _unwrapped(a: Sum, by: int) -> Sum:
@@ -239,9 +229,9 @@ def _unwrapped(a: Sum, by: int) -> Sum:
     for atom, k in a.terms.items():
         n = atom.src[1].const_value if atom.op is Ops.MOD else None
         if n is not None and n > 0 and n % by == 0:
-            made = _plus(made, exact_sum(atom.src[0]), k)
+            made = plus(made, exact_sum(atom.src[0]), k)
         else:
-            made = _plus(made, _atom(atom), k)
+            made = plus(made, _atom(atom), k)
     return made
 
 
@@ -290,10 +280,10 @@ def _joined_modulo(
             continue
         rest = {b: i for b, i in a.terms.items() if b is not atom and b is not other}
         if _divided(x, other, n):
-            return _plus(Sum(a.constant, rest), exact_sum(x), k)
+            return plus(Sum(a.constant, rest), exact_sum(x), k)
         if other.op is Ops.MOD and n * m <= dtype.max and _divided(x, other.src[0], n):
             joined = x % x.const_like(n * m)
-            return _plus(Sum(a.constant, rest), _atom(joined), k)
+            return plus(Sum(a.constant, rest), _atom(joined), k)
     return None
 
 
@@ -307,7 +297,7 @@ def _joined_difference(a: Sum, atom: UOp, k: int, n: int) -> Sum | None:
         return None
     rest = {b: j for b, j in a.terms.items() if b is not atom and b not in below.terms}
     constant = a.constant - by * below.constant
-    return _plus(Sum(constant, rest), _atom(atom.src[0] % atom.src[1]), by)
+    return plus(Sum(constant, rest), _atom(atom.src[0] % atom.src[1]), by)
 
 
 def _divided(x: UOp, y: UOp, n: int) -> bool:

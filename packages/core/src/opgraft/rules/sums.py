@@ -12,12 +12,13 @@ its own, whatever stands above it. So reading every node of a chain of n additio
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from opgraft.dtype import DType, wrap
+from opgraft.ir.bounds import bounds_of
 from opgraft.ir.graph import remember
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
-from opgraft.ir.uop import UOp, head_of, node
+from opgraft.ir.uop import UOp
 
 CAP: Final = 12
 
@@ -25,11 +26,16 @@ Terms: TypeAlias = dict[UOp, int]
 Interval: TypeAlias = tuple[Any, Any]
 
 
-class Sum(NamedTuple):
+class Sum:
     """`constant + sum(coefficient * atom)`. No coefficient is 0. Never changed once made."""
 
-    constant: int
-    terms: Terms
+    __slots__ = ("constant", "terms")
+
+    def __init__(self, constant: int, terms: Terms) -> None:
+        self.constant, self.terms = constant, terms
+
+    def __repr__(self) -> str:
+        return f"Sum({self.constant}, {self.terms})"
 
 
 _PLACES: Final = {
@@ -66,25 +72,35 @@ def _depth_of(x: UOp) -> Depth:
     """`depth` of an index, remembered with it and with the indices that it is computed from."""
     if not x.src:
         return _OUTSIDE
+    memo = x._memo
+    if memo is not None and "depth" in memo:
+        return memo["depth"]  # type: ignore[no-any-return]
     stack = [x]
     while stack:
         n = stack[-1]
         memo = n._memo
         if memo is None or "depth" not in memo:
             if n.op in _ELEMENTWISE:
-                missing = [s for s in n.src if s.src and "depth" not in (s._memo or ())]
+                missing: list[UOp] = []
+                deepest = _OUTSIDE
+                for s in n.src:
+                    if s.src:
+                        known = s._memo
+                        if known is None or "depth" not in known:
+                            missing.append(s)
+                        elif known["depth"] > deepest:
+                            deepest = known["depth"]
                 if missing:
                     stack += missing
                     continue
-                remember(n, "depth", max(map(_known_depth, n.src)))
             else:
-                remember(n, "depth", depth(n))
+                deepest = depth(n)
+            if memo is None:
+                remember(n, "depth", deepest)
+            else:
+                memo["depth"] = deepest
         stack.pop()
     return x._memo["depth"]  # type: ignore[index, no-any-return]
-
-
-def _known_depth(x: UOp) -> Depth:
-    return x._memo["depth"] if x.src else _OUTSIDE  # type: ignore[index]
 
 
 def place(x: UOp) -> tuple[Depth, int]:
@@ -97,8 +113,12 @@ def place(x: UOp) -> tuple[Depth, int]:
     if found is None:
         if not x.dtype.is_index:
             return _OUTSIDE, x.order
-        found = remember(x, "place", (_depth_of(x), x.order))
-    return found  # type: ignore[no-any-return]
+        found = (_depth_of(x), x._order or x.order)
+        if x._memo is None:
+            remember(x, "place", found)
+        else:
+            x._memo["place"] = found
+    return found
 
 
 def in_order(a: UOp, b: UOp) -> bool:
@@ -125,9 +145,9 @@ def sum_of(x: UOp) -> Sum:
         while stack:
             n = stack[-1]
             if _unread(n):
-                missing = [s for s in n.src if _unread(s)]
-                if missing:
-                    stack += missing
+                a, b = n.src
+                if (a.op in _INNER and _unread(a)) or (b.op in _INNER and _unread(b)):
+                    stack += [s for s in n.src if _unread(s)]
                     continue
                 # None would mean "not read yet", and a node that held itself never be freed
                 remember(n, "sum", _read(n) or ())
@@ -145,7 +165,9 @@ def _unread(n: UOp) -> bool:
 
 def _leaf(x: UOp) -> Sum:
     op = x.op
-    if op is Ops.CONST or op is Ops.BROADCAST:
+    if op is Ops.CONST:
+        return Sum(x.arg if x.dtype.is_index else centered(x.dtype, x.arg), {})
+    if op is Ops.BROADCAST:
         value = x.const_value
         return Sum(0, {x: 1}) if value is None else Sum(centered(x.dtype, value), {})
     if op in _SINGLE and x.vmin == x.vmax:
@@ -173,11 +195,11 @@ def _read(x: UOp) -> Sum | None:
         left, right = sum_of(a), sum_of(b)
         many = len(left.terms) + len(right.terms) > CAP
         return None if many else add(x.dtype, left, right)
-    if a.is_const:
+    if a.kind.constant:
         a, b = b, a
-    by = b.const_value
-    if by is None:
+    if not b.kind.constant:
         return None
+    by = b.const_value
     inside = sum_of(a)
     if len(inside.terms) > 1 and not x.dtype.is_index:
         return None  # distributing would only add multiplications
@@ -191,6 +213,8 @@ def centered(dtype: DType, number: int) -> int:
 
 def add(dtype: DType, a: Sum, b: Sum, by: int = 1) -> Sum:
     """a + by * b."""
+    if dtype.is_index:
+        return plus(a, b, by)
     terms = dict(a.terms)
     for atom, k in b.terms.items():
         total = centered(dtype, terms.get(atom, 0) + k * by)
@@ -199,6 +223,25 @@ def add(dtype: DType, a: Sum, b: Sum, by: int = 1) -> Sum:
         else:
             terms.pop(atom, None)
     return Sum(centered(dtype, a.constant + by * b.constant), terms)
+
+
+def plus(a: Sum, b: Sum, by: int = 1) -> Sum:
+    """a + by * b, on unbounded integers."""
+    if not a.terms and by == 1:
+        return Sum(a.constant + b.constant, b.terms) if a.constant else b
+    if not b.terms:
+        return Sum(a.constant + by * b.constant, a.terms)
+    terms = dict(a.terms)
+    for atom, k in b.terms.items():
+        if atom in terms:
+            total = terms[atom] + k * by
+            if total:
+                terms[atom] = total
+            else:
+                del terms[atom]
+        elif by:
+            terms[atom] = k * by
+    return Sum(a.constant + by * b.constant, terms)
 
 
 def scale(dtype: DType, a: Sum, by: int) -> Sum:
@@ -218,12 +261,13 @@ def interval(a: Sum) -> Interval:
     """The least and greatest value of the sum as a number, from the bounds of its atoms."""
     low = high = a.constant
     for atom, k in a.terms.items():
+        bounds = atom._bounds or bounds_of(atom)
         if k > 0:
-            low += k * atom.vmin
-            high += k * atom.vmax
+            low += k * bounds[0]
+            high += k * bounds[1]
         else:
-            low += k * atom.vmax
-            high += k * atom.vmin
+            low += k * bounds[1]
+            high += k * bounds[0]
     return low, high
 
 
@@ -262,30 +306,38 @@ def build(dtype: DType, a: Sum) -> UOp:
     if not terms:
         return UOp.const(dtype, constant)
     ordered = dtype.is_index
-    if len(terms) > 1:
-        plus, atoms = head_of(Ops.ADD, dtype), sorted(terms, key=place) if ordered else list(terms)
-        made = _scaled(atoms[0], terms[atoms[0]])
-        for atom in atoms[1:]:
-            made = node(plus, (made, _scaled(atom, terms[atom])))
-            if ordered and not is_normal(made):
-                remember(made, "normal", True)
-    else:
-        made = _scaled(*next(iter(terms.items())))
+    made: UOp | None = None
+    for atom in sorted(terms, key=place) if ordered and len(terms) > 1 else terms:
+        k = terms[atom]
+        term = atom if k == 1 else atom * k
+        if made is None:
+            made = term
+        else:
+            made = made + term
+            if ordered:
+                memo = made._memo
+                if memo is None:
+                    remember(made, "normal", True)
+                else:
+                    memo["normal"] = True
+    assert made is not None
     if constant:
         made = made + constant
     if ordered and made.op is Ops.ADD and len(terms) <= CAP:
-        remember(made, "normal", True)
-        remember(made, "sum", a)
+        memo = made._memo
+        if memo is None:
+            remember(made, "normal", True)
+            remember(made, "sum", a)
+        else:
+            memo["normal"] = True
+            memo["sum"] = a
     return made
-
-
-def _scaled(atom: UOp, k: int) -> UOp:
-    return atom if k == 1 else atom * k
 
 
 def is_normal(x: UOp) -> bool:
     """Whether `build` made this sum of indices, or a front part of one: it reads the same."""
-    return x._memo is not None and "normal" in x._memo
+    memo = x._memo
+    return memo is not None and "normal" in memo
 
 
 def size(a: Sum) -> int:

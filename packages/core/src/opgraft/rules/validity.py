@@ -103,16 +103,19 @@ def _within(root: UOp) -> int:
             if missing:
                 stack += missing
                 continue
-            bits = _bit(n)
+            bits = 1 << ((n._order or n.order) & 1023)
             for s in n.src:
                 bits |= s._memo["within"] if s.op in _ELEMENTWISE else _bit(s)  # type: ignore[index]
-            n.remember("within", bits)
+            if n._memo is None:
+                n.remember("within", bits)
+            else:
+                n._memo["within"] = bits
         stack.pop()
     return root._memo["within"]  # type: ignore[index, no-any-return]
 
 
 def _bit(n: UOp) -> int:
-    return 1 << (n.order & 1023)
+    return 1 << ((n._order or n.order) & 1023)
 
 
 def _inside(root: UOp) -> tuple[dict[UOp, UOp], dict[UOp, UOp]] | None:
@@ -120,10 +123,13 @@ def _inside(root: UOp) -> tuple[dict[UOp, UOp], dict[UOp, UOp]] | None:
 
     None: it is too large.
     """
+    if _known_vast(root):
+        return None
     part: dict[UOp, UOp] = {}
     edge: dict[UOp, UOp] = {}
     opened: set[UOp] = set()
     stack = [root]
+    push = stack.append
     while stack:
         n = stack[-1]
         if n in opened:
@@ -131,13 +137,27 @@ def _inside(root: UOp) -> tuple[dict[UOp, UOp], dict[UOp, UOp]] | None:
             stack.pop()
         elif n.op in _ELEMENTWISE:
             opened.add(n)
-            if len(opened) > _LARGEST:
+            memo = n._memo
+            if len(opened) > _LARGEST or (memo is not None and "vast" in memo):
+                root.remember("vast", True)
                 return None
-            stack += [s for s in n.src if s not in opened and s not in edge]
+            for s in n.src:
+                if s not in opened and s not in edge:
+                    push(s)
         else:
             edge[n] = n
             stack.pop()
     return part, edge
+
+
+def _known_vast(root: UOp) -> bool:
+    """Whether the elementwise part below the root, or below a source, was found too large."""
+    if root.op not in _ELEMENTWISE:
+        return False
+    for n in (root, *root.src):
+        if n._memo is not None and "vast" in n._memo and n.op in _ELEMENTWISE:
+            return True
+    return False
 
 
 def _price(root: UOp, edge: dict[UOp, UOp]) -> float:
@@ -299,7 +319,7 @@ def _decides(op: Ops, by: int | None, found: Sum, narrowed: dict[UOp, Bounds]) -
     A part of a sum has its rest, or its truth, known if it spans less than the divisor, or than
     twice the factor of another: no term of it may span more.
     """
-    constant, terms = found
+    constant, terms = found.constant, found.terms
     if op is Ops.IDIV or op is Ops.MOD:
         if by is None:
             return True
@@ -334,7 +354,8 @@ def _atom_of(
     It may where the bounds of the sum narrow those of the atom, or where more of the sum stands
     beside the atom.
     """
-    constant, terms = sum_of(total)
+    known = sum_of(total)
+    constant, terms = known.constant, known.terms
     for atom, k in terms.items():
         if abs(k) == 1 and (atom in part or atom in edge):
             break
@@ -361,7 +382,7 @@ def _atom_of(
             continue
         # atom = k * (total - the rest of it)
         solved = add(total.dtype, found, Sum(constant, terms), -by * k)
-        solved.terms[total] = by * k
+        solved = Sum(solved.constant, {**solved.terms, total: by * k})
         if _decides(n.op, _number(n), solved, {total: bounds}):
             return atom
     return None
@@ -369,7 +390,8 @@ def _atom_of(
 
 def _solved(total: UOp, stand_in: UOp, atom: UOp) -> UOp:
     """An atom of the sum `total` in terms of `stand_in` and the other atoms."""
-    constant, terms = sum_of(total)
+    known = sum_of(total)
+    constant, terms = known.constant, known.terms
     k = terms[atom]
     rest = {a: -j * k for a, j in terms.items() if a is not atom}
     rest[stand_in] = k

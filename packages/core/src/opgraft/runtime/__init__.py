@@ -9,6 +9,7 @@ from opgraft.runtime.kernels import (
     KernelTable,
     compile_kernel,
     compile_kernels,
+    compile_linear,
     lower_and_render,
 )
 from opgraft.runtime.program import (
@@ -46,6 +47,7 @@ __all__ = [
     "compile_cache",
     "compile_kernel",
     "compile_kernels",
+    "compile_linear",
     "input_places",
     "is_watched",
     "lower_and_render",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from opgraft import journal, settings
 from opgraft.errors import CompileError
 from opgraft.forking import ForkLock, renewed_in_children
+from opgraft.ir.linear import LinearProgram
 from opgraft.ir.recording import recording
 from opgraft.ir.uop import UOp
 from opgraft.runtime import lowered
@@ -121,6 +122,32 @@ def compile_kernel(device: Device, sink: UOp) -> Executable:
     )
 
 
+def compile_linear(device: Device, program: LinearProgram) -> Executable:
+    """A linear program rendered, compiled (through the cache) and loaded as it stands.
+
+    Nothing is lowered: the program may hold only what the device's renderer takes. Raises
+    `SpecError` where it is not legal, and what `compile_kernel` raises.
+    """
+    from opgraft.ir.spec import check  # late: most processes load kernels from the cache
+
+    selected = device.pairs.select(settings.get(f"{device.kind}_CC"))
+    check(program, "linear", selected.renderer.target)
+    source = selected.renderer.render(program)
+    if settings.DEBUG >= 2:
+        print(source, file=sys.stderr)
+    made = Program.of(program, source, entry=selected.renderer.entry(program.name))
+    return device.load(_with_binary(made, selected))
+
+
+def _with_binary(program: Program, selected: Selected) -> Program:
+    try:
+        entry = compiled(selected, program.source)
+    except CompileError as error:
+        message = f"kernel {program.name}: {error.message}"
+        raise CompileError(message, tried=error.tried, remedy=error.remedy) from None
+    return replace(program, binary=entry.data, path=entry.path)
+
+
 def compile_kernels(device: Device, sinks: Sequence[UOp]) -> list[Executable]:
     """As `compile_kernel` for each; while one is lowered, compilers work on those before it."""
     choice, shaping = _settings(device)
@@ -190,12 +217,7 @@ def _finish(draft: _Draft) -> Executable:
     begin = time.perf_counter()
     if debug >= 2:
         print(program.source, file=sys.stderr)
-    try:
-        entry = compiled(draft.selected, program.source)
-    except CompileError as error:
-        message = f"kernel {program.name}: {error.message}"
-        raise CompileError(message, tried=error.tried, remedy=error.remedy) from None
-    executable = device.load(replace(program, binary=entry.data, path=entry.path))
+    executable = device.load(_with_binary(program, draft.selected))
     seconds = time.perf_counter() - begin
     name = draft.selected.pair.name
     if debug:

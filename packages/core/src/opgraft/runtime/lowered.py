@@ -45,8 +45,8 @@ def pack(program: Program) -> bytes:
             "entry": program.entry,
             "params": [(dtype.name, size) for dtype, size in program.params],
             "variables": [(*v.arg, v.dtype.name) for v in program.variables],
-            "parallel": _written(parallel) if isinstance(parallel, UOp) else parallel,
-            "launch": program.launch,
+            "parallel": _written(parallel),
+            "launch": [[_written(n) for n in sizes] for sizes in program.launch],
             "written": program.written,
             "operations": program.operations,
         }
@@ -56,7 +56,6 @@ def pack(program: Program) -> bytes:
 def unpack(data: bytes) -> Program:
     """What `pack` packed."""
     facts: dict[str, Any] = json.loads(data)
-    parallel = facts["parallel"]
     groups, threads = facts["launch"]
     return Program(
         name=facts["name"],
@@ -67,20 +66,24 @@ def unpack(data: bytes) -> Program:
             UOp.variable(name, least, greatest, to_dtype(dtype))
             for name, least, greatest, dtype in facts["variables"]
         ),
-        parallel=_read(parallel) if isinstance(parallel, str) else parallel,
-        launch=(tuple(groups), tuple(threads)),
+        parallel=_read(facts["parallel"]),
+        launch=(tuple([_read(n) for n in groups]), tuple(threads)),
         written=tuple(facts["written"]),
         operations=facts["operations"],
     )
 
 
-def _written(extent: UOp) -> str:
+def _written(extent: UOp | int | None) -> str | int | None:
+    if not isinstance(extent, UOp):
+        return extent
     from opgraft.ir.text import to_text  # late: few kernels have an extent that varies
 
     return to_text(extent)
 
 
-def _read(extent: str) -> UOp:
+def _read(extent: Any) -> Any:
+    if not isinstance(extent, str):
+        return extent
     from opgraft.ir.text import parse  # late, as above
 
     return parse(extent)

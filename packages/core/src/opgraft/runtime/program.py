@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from opgraft import journal, settings
 from opgraft.dtype import DType, Scalar
-from opgraft.ir.linear import LinearProgram
+from opgraft.errors import DeviceError
+from opgraft.ir.evaluate import evaluate
+from opgraft.ir.linear import Launch, LinearProgram
 from opgraft.ir.uop import UOp
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ class Program:
     """The VARs, in the order in which their values are handed over: by name."""
     parallel: int | UOp | None = None
     """Extent of the parallel range; an expression in the variables, or None: in one piece."""
-    launch: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    """Groups and threads, for devices that launch grids."""
+    launch: Launch = ((), ())
+    """Groups and threads of a launch, for devices that launch grids; see `grid`."""
     written: tuple[int, ...] = ()
     """Slots that the kernel stores to."""
     operations: int = 0
@@ -73,6 +75,38 @@ class Program:
             operations=linear.operations,
             linear=linear,
         )
+
+    def grid(self, variables: Sequence[Scalar] = ()) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Groups and threads of a launch in each dimension, with these values of the variables.
+
+        For devices that launch grids. Where a dimension has no groups there is nothing to run.
+        """
+        groups, threads = self.launch
+        values = dict(zip(self.variables, variables, strict=True))
+        counts = [n if isinstance(n, int) else max(0, int(evaluate(n, values))) for n in groups]
+        return tuple(counts), threads
+
+    def check_arguments(self, buffers: Sequence[Buffer], variables: Sequence[Scalar]) -> None:
+        """Raise `DeviceError` where a launch would reach beyond what it is given: another number
+        of buffers or variables, a buffer that is too small, a value outside of its bounds."""
+        takes = (len(self.params), len(self.variables))
+        if (len(buffers), len(variables)) != takes:
+            raise DeviceError(
+                f"{self.name} takes {takes[0]} buffers and {takes[1]} variables, "
+                f"not {len(buffers)} and {len(variables)}"
+            )
+        for slot, (buffer, (dtype, size)) in enumerate(zip(buffers, self.params)):
+            if buffer.nbytes < dtype.itemsize * size:
+                raise DeviceError(
+                    f"{self.name}: buffer {slot} has {buffer.nbytes} bytes "
+                    f"of {dtype.itemsize * size}"
+                )
+        for variable, value in zip(self.variables, variables):
+            name, least, greatest = variable.arg
+            if not least <= value <= greatest:
+                raise DeviceError(
+                    f"{self.name}: variable {name} is {value}, not in {least} .. {greatest}"
+                )
 
 
 class Executable(ABC):

@@ -18,18 +18,18 @@ from opgraft.api import (
     Device,
     Executable,
     GroupOp,
-    LinearProgram,
+    Ops,
     Program,
-    Renderer,
     Scalar,
     Target,
     dtypes,
     errors,
-    linear_to_text,
     parse_linear,
+    settings,
 )
 from opgraft.devices.interp.alu import OPS, Array
 from opgraft.devices.interp.executor import Executor
+from opgraft.devices.invented import TextRenderer, check_limits, pairs_of
 
 TARGET: Final = Target(
     name="INTERP",
@@ -45,25 +45,18 @@ TARGET: Final = Target(
     local_bytes=64 << 20,
     max_buffers=1 << 16,
     index_bits=64,
+    atomics=frozenset(
+        (op, dtype)
+        for op in GroupOp.ATOMIC
+        for dtype in dtypes.all
+        if not dtype.is_float or op in (Ops.ADD, Ops.MAX, Ops.MIN)
+    ),
 )
 
 
-class InterpRenderer(Renderer):
-    """Writes the text form, which the device reads back."""
-
-    suffix = ".og"
-
-    def render(self, program: LinearProgram) -> str:
-        return linear_to_text(program)
-
-    def entry(self, name: str) -> str:
-        return name
-
-
 PAIRS: Final = (
-    CompilerPair(
-        "NUMPY", "INTERP", InterpRenderer, None, 0, "the text form, interpreted with NumPy"
-    ),
+    CompilerPair("NUMPY", "INTERP", TextRenderer, None, 0, "the text form, interpreted with NumPy"),
+    *pairs_of("INTERP"),
 )
 
 
@@ -109,6 +102,15 @@ class InterpDevice(Device):
             "INTERP", index, TARGET, InterpAllocator(), CompilerSet("INTERP", TARGET, PAIRS)
         )
 
+    @property
+    def target(self) -> Target:
+        """That of the pair which INTERP_CC chooses: planning and lowering follow it."""
+        return self.pairs.select(settings.get("INTERP_CC")).renderer.target
+
+    @target.setter
+    def target(self, target: Target) -> None:
+        """What the device itself can do is told to its pairs."""
+
     def load(self, program: Program) -> InterpExecutable:
         return InterpExecutable(self, program)
 
@@ -120,6 +122,7 @@ class InterpExecutable(Executable):
         self.device = device
         self.program = program
         self._executor = _executors.get(program.source)
+        check_limits(self._executor.program, device.target)
 
     def run(
         self, buffers: Sequence[Buffer], variables: Sequence[Scalar] = (), wait: bool = False

@@ -4,25 +4,32 @@ Values are arrays of instances x lanes. An *instance* is an iteration of the par
 thousand of them are carried out at once, as the first axis of every array (an axis of one stands
 for a value that is the same for all). Lanes of a vector are the second axis. Other loops run one
 after another. A condition that differs between instances becomes a mask that loads and stores
-obey. (Groups of threads would be more instances, with a Memory row for each group.)
+obey.
+
+Of a program with a launch the instances are threads, whole groups of them at once. They run
+through the instructions in lockstep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 
-from opgraft.api import DType, LinearProgram, Ops, UOp, errors
+from opgraft.api import LinearProgram, Ops, UOp, errors, evaluate
 from opgraft.devices.interp.alu import (
     Array,
     constant,
     register_dtype,
 )
-from opgraft.devices.interp.instructions import Action, Frame, Loop, action_of, both
+from opgraft.devices.interp.frame import Frame, Grid, Loop
+from opgraft.devices.interp.instructions import Action, action_of, both
 from opgraft.devices.interp.memory import Memory
+from opgraft.devices.interp.place import Place
+from opgraft.devices.interp.races import Watch
 
 _ELEMENTS: Final = 1 << 15
 """Instances are carried out together up to this many elements of the widest value."""
@@ -50,7 +57,7 @@ class Executor:
         self.program = program
         self._slots: dict[UOp, int] = {}
         self._fixed: list[tuple[int, Array]] = []
-        self._begins: list[tuple[int, DType]] = []
+        self._specials: list[tuple[int, UOp]] = []
         self._steps: list[_Step] = []
         self._translate()
         widest = max((n.dtype.count for n in program.instructions), default=1)
@@ -69,16 +76,12 @@ class Executor:
                 lanes = np.arange(n.dtype.count)[None, :]
                 self._fixed.append((found, lanes.astype(register_dtype(n.dtype))))
             elif n.op is Ops.SPECIAL:
-                if n.arg[0] != "begin":
-                    raise errors.DeviceError(
-                        f"kernel {self.program.name!r}: INTERP has no index {n.arg[0]!r}"
-                    )
-                self._begins.append((found, n.dtype))
+                self._specials.append((found, n))
         return found
 
     def _translate(self) -> None:
         open_steps: list[int] = []
-        for n in self.program.instructions:
+        for number, n in enumerate(self.program.instructions):
             if n.op in (Ops.RANGE, Ops.IF):
                 open_steps.append(len(self._steps))
                 self._steps.append(_Step(n.op, [], n, self._slot(n), self._slot(n.src[0])))
@@ -89,7 +92,9 @@ class Executor:
             else:
                 if not self._steps or self._steps[-1].kind is not None:
                     self._steps.append(_Step(None))
-                self._steps[-1].actions.append(action_of(n, self._slot, self.program.name))
+                self._steps[-1].actions.append(
+                    action_of(n, self._slot, Place(self.program, number))
+                )
 
     # ---- running
 
@@ -113,6 +118,25 @@ class Executor:
         if self.program.parallel is None and begin != 0:
             return
         with np.errstate(all="ignore"):
+            if self.program.launch[0]:
+                self._launch(frame, variables or {})
+            else:
+                self._execute(frame)
+
+    def _launch(self, bound: Frame, variables: Mapping[str, Any]) -> None:
+        """Carry out all groups, a chunk of whole groups at once."""
+        known = {v: v.dtype.const(variables[v.arg[0]]) for v in self.program.variables}
+        counts, threads = self.program.launch
+        groups = tuple(n if isinstance(n, int) else max(0, int(evaluate(n, known))) for n in counts)
+        total, each = prod(groups), prod(threads)
+        step = max(1, self._chunk // each)
+        for first in range(0, total, step):
+            here = min(step, total - first)
+            grid = Grid(groups, threads, first, here)
+            frame = Frame(list(bound.values), 0, None, here * each, grid=grid)
+            for slot, special in self._specials:
+                kind = register_dtype(special.dtype)
+                frame.values[slot] = grid.index(special.arg[0]).astype(kind)
             self._execute(frame)
 
     def _bind(self, frame: Frame, buffers: Sequence[Array], variables: Mapping[str, Any]) -> None:
@@ -129,6 +153,8 @@ class Executor:
                     f"kernel {name!r}: the buffer of slot {slot} has {memory.size} elements "
                     f"of {p.dtype}, it needs {size}"
                 )
+            if self.program.launch[0] and slot in self.program.written:
+                memory.watch = Watch(f"slot {slot}", size)
             if p in self._slots:
                 frame.values[self._slots[p]] = memory
         for v in self.program.variables:
@@ -143,8 +169,9 @@ class Executor:
                 )
             if v in self._slots:
                 frame.values[self._slots[v]] = constant(value, v.dtype)
-        for slot, dtype in self._begins:
-            frame.values[slot] = constant(frame.begin, dtype)
+        for slot, special in self._specials:
+            if special.arg[0] == "begin":
+                frame.values[slot] = constant(frame.begin, special.dtype)
 
     def _execute(self, frame: Frame) -> None:
         place, steps = 0, self._steps

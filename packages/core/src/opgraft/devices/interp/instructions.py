@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
-from opgraft.api import Ops, Space, UOp, errors, node_to_text
+from opgraft.api import Ops, Space, UOp
 from opgraft.devices.interp.alu import OPS, Array, Function, function_of
-from opgraft.devices.interp.memory import Fail, Memory, places_of, poison
-
-
-@dataclass
-class Frame:
-    """One run: the value of every node by its slot, and what is active."""
-
-    values: list[Any]
-    begin: int
-    end: int | None
-    instances: int = 1
-    mask: Array | None = None
-    loops: list[Loop] = field(default_factory=list)
-
-
-@dataclass
-class Loop:
-    """A loop that is running."""
-
-    index: int
-    last: int
-    sizes: Array
-    mask: Array | None
-    step: int = 1
-
+from opgraft.devices.interp.frame import Frame
+from opgraft.devices.interp.memory import Memory, places_of, poison
+from opgraft.devices.interp.place import Place
 
 Action: TypeAlias = Callable[[Frame], None]
 SlotOf: TypeAlias = Callable[[UOp], int]
@@ -44,18 +21,15 @@ def both(mask: Array | None, condition: Array) -> Array:
     return condition if mask is None else mask & condition
 
 
-def action_of(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
+def action_of(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     """The action of one instruction; `slot_of` says where the values of nodes are kept."""
     if n.op in OPS:
         function = function_of(n.op, n.dtype, n.src[0].dtype)
         return _elementwise(function, slot_of(n), [slot_of(s) for s in n.src])
     make = _ACTIONS.get(n.op)
     if make is None:
-        raise errors.DeviceError(
-            f"kernel {kernel!r}: INTERP has no {n.op.name}: {node_to_text(n)}",
-            remedy="Lowering must rewrite it for the target of INTERP.",
-        )
-    return make(n, slot_of, kernel)
+        by.missing(n)
+    return make(n, slot_of, by)
 
 
 def _elementwise(function: Function, slot: int, sources: list[int]) -> Action:
@@ -87,9 +61,9 @@ def _in_register(n: UOp) -> bool:
     return n.op is Ops.LOCAL and n.arg[2] is Space.REGISTER and n.arg[1] == 1
 
 
-def _local(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
+def _local(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     slot = slot_of(n)
-    dtype, size = n.dtype, n.arg[1]
+    dtype, (name, size, _) = n.dtype, n.arg
     empty = np.broadcast_to(poison(dtype), (1, dtype.count))
 
     def register(frame: Frame) -> None:
@@ -98,10 +72,15 @@ def _local(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
     def memory(frame: Frame) -> None:
         frame.values[slot] = Memory.local(frame.instances, dtype.scalar, size * dtype.count)
 
+    def shared(frame: Frame) -> None:
+        frame.values[slot] = Memory.shared(frame, f"the local {name!r}", dtype, size)
+
+    if n.arg[2] is Space.GROUP:
+        return shared
     return register if _in_register(n) else memory
 
 
-def _load(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
+def _load(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     slot, buffer, index = slot_of(n), slot_of(n.src[0]), slot_of(n.src[1])
     if _in_register(n.src[0]):
 
@@ -109,13 +88,13 @@ def _load(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
             frame.values[slot] = frame.values[buffer]
 
         return from_register
-    lanes, fail, element = n.dtype.count, Fail(kernel, node_to_text(n)), n.src[0].dtype.count
+    lanes, element = n.dtype.count, n.src[0].dtype.count
 
     def load(frame: Frame) -> None:
         values = frame.values
         memory: Memory = values[buffer]
-        places = places_of(values[index], element, lanes, memory.size, frame.mask, fail)
-        values[slot] = memory.load(places)
+        places = places_of(frame, values[index], memory, element, lanes, frame.mask, by)
+        values[slot] = memory.read(frame, places, frame.mask, by)
 
     if len(n.src) == 2:
         return load
@@ -125,13 +104,14 @@ def _load(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
         values = frame.values
         memory: Memory = values[buffer]
         active = both(frame.mask, values[gate])
-        places = places_of(values[index], element, lanes, memory.size, active, fail)
-        values[slot] = np.where(values[gate], memory.load(places), values[other])
+        places = places_of(frame, values[index], memory, element, lanes, active, by)
+        found = memory.read(frame, places, active, by)
+        values[slot] = np.where(values[gate], found, values[other])
 
     return gated
 
 
-def _store(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
+def _store(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     buffer, index, value = (slot_of(s) for s in n.src[:3])
     gate = slot_of(n.src[3]) if len(n.src) == 4 else None
     if _in_register(n.src[0]):
@@ -143,19 +123,35 @@ def _store(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
             values[buffer] = new if active is None else np.where(active, new, values[buffer])
 
         return to_register
-    lanes, fail, element = n.src[2].dtype.count, Fail(kernel, node_to_text(n)), n.src[0].dtype.count
+    lanes, element = n.src[2].dtype.count, n.src[0].dtype.count
 
     def store(frame: Frame) -> None:
         values = frame.values
         memory: Memory = values[buffer]
         active = frame.mask if gate is None else both(frame.mask, values[gate])
-        places = places_of(values[index], element, lanes, memory.size, active, fail)
-        memory.store(places, values[value], active)
+        places = places_of(frame, values[index], memory, element, lanes, active, by)
+        memory.write(frame, places, values[value], active, by)
 
     return store
 
 
-def _stack(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
+def _atomic(n: UOp, slot_of: SlotOf, by: Place) -> Action:
+    buffer, index, value = (slot_of(s) for s in n.src[:3])
+    gate = slot_of(n.src[3]) if len(n.src) == 4 else None
+    element = n.src[0].dtype
+    combine = function_of(n.arg, element, element)
+
+    def atomic(frame: Frame) -> None:
+        values = frame.values
+        memory: Memory = values[buffer]
+        active = frame.mask if gate is None else both(frame.mask, values[gate])
+        places = places_of(frame, values[index], memory, 1, 1, active, by)
+        memory.combine(frame, places, values[value], active, combine, by)
+
+    return atomic
+
+
+def _stack(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     slot, sources = slot_of(n), [slot_of(s) for s in n.src]
 
     def stack(frame: Frame) -> None:
@@ -166,7 +162,7 @@ def _stack(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
     return stack
 
 
-def _broadcast(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
+def _broadcast(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     slot, source, lanes = slot_of(n), slot_of(n.src[0]), n.dtype.count
 
     def broadcast(frame: Frame) -> None:
@@ -176,7 +172,7 @@ def _broadcast(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
     return broadcast
 
 
-def _extract(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
+def _extract(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     slot, source, lane = slot_of(n), slot_of(n.src[0]), n.arg
 
     def extract(frame: Frame) -> None:
@@ -185,7 +181,7 @@ def _extract(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
     return extract
 
 
-def _across_lanes(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
+def _across_lanes(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     """The lanes combined in halves: the order inside a reduction is free."""
     slot, source = slot_of(n), slot_of(n.src[0])
     combine = function_of(n.arg, n.dtype, n.dtype)
@@ -203,11 +199,34 @@ def _across_lanes(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
     return across
 
 
-def _nothing(n: UOp, slot_of: SlotOf, kernel: str) -> Action:
-    return lambda frame: None
+def _barrier(n: UOp, slot_of: SlotOf, by: Place) -> Action:
+    """Instances run in lockstep: all of them are here, or the rest never comes."""
+
+    def barrier(frame: Frame) -> None:
+        grid, mask = frame.grid, frame.mask
+        if grid is None:
+            return
+        if mask is None:
+            grid.phase = grid.phase + 1
+            return
+        here = np.broadcast_to(mask[:, :1], (frame.instances, 1)).reshape(grid.count, grid.each)
+        some, every = here.any(axis=1), here.all(axis=1)
+        if (some & ~every).any():
+            group = int(np.flatnonzero(some & ~every)[0])
+            away = group * grid.each + int(np.flatnonzero(~here[group])[0])
+            by.fail(
+                frame,
+                away,
+                "is never reached, though other threads of the group wait there",
+                "A barrier stands under no condition, and in no loop, that differs between "
+                "threads of a group.",
+            )
+        grid.phase = grid.phase + here.reshape(-1, 1)
+
+    return barrier
 
 
-_ACTIONS: Final[dict[Ops, Callable[[UOp, SlotOf, str], Action]]] = {
+_ACTIONS: Final[dict[Ops, Callable[[UOp, SlotOf, Place], Action]]] = {
     Ops.LOCAL: _local,
     Ops.LOAD: _load,
     Ops.STORE: _store,
@@ -215,5 +234,6 @@ _ACTIONS: Final[dict[Ops, Callable[[UOp, SlotOf, str], Action]]] = {
     Ops.BROADCAST: _broadcast,
     Ops.EXTRACT: _extract,
     Ops.HREDUCE: _across_lanes,
-    Ops.BARRIER: _nothing,
+    Ops.ATOMIC: _atomic,
+    Ops.BARRIER: _barrier,
 }

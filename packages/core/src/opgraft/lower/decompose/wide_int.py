@@ -102,7 +102,7 @@ class _Splitter:
     def _instruction(self, n: UOp) -> None:
         if n.op is Ops.RANGE and is_wide(n.dtype):
             raise LoweringError(f"loop {n.arg[0]} needs 64 bits, which the target lacks")
-        if n.op in (Ops.LOAD, Ops.STORE):
+        if n.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC):
             self._memory(n)
         elif n.op is Ops.LOCAL and is_wide(n.dtype):
             name, size, space = n.arg
@@ -144,6 +144,8 @@ class _Splitter:
             rest = tuple(self.single(s) for s in n.src[2:])
             self._keep(n, UOp(n.op, n.dtype, (buffer, index, *rest), n.arg, n.tag))
             return
+        if n.op is Ops.ATOMIC:
+            raise LoweringError("an atomic of 64 bits can't be had without 64-bit integers")
         count = value.dtype.count
         if index.op is Ops.CONST:
             low = UOp.const(index.dtype, 2 * index.arg)

@@ -1,0 +1,382 @@
+"""A device's life: found, opened, used from threads and forks, closed; and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opgraft.api import (
+    KernelInfo,
+    LaunchList,
+    Ops,
+    UOp,
+    compile_kernel,
+    compile_linear,
+    dtypes,
+    using,
+)
+from opgraft.catalog import Device as DEVICES
+from opgraft.errors import CompileError, DeviceError, DeviceMemoryError
+from opgraft.runtime import Device
+from opgraft_cl import driver, plugin
+from opgraft_cl.memory import ClAllocator
+
+from .programs import i32, load, param, program, store
+
+
+def kernel_of(cl: Device, size: int, factor: float = 2.0) -> object:
+    i = UOp.range(size, "i")
+    value = param(1, dtypes.float32, size).load(i) * factor
+    sink = UOp.sink(param(0, dtypes.float32, size).store(i, value).end(i), arg=KernelInfo("scale"))
+    return compile_kernel(cl, sink)
+
+
+def fresh(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+OPEN = "from opgraft import Device; print(Device['CL'].target.arch)"
+
+
+# ---- found and opened
+
+
+def test_importing_and_listing_start_no_driver() -> None:
+    code = (
+        "import opgraft_cl.plugin as p, sys\n"
+        "assert [s.name for s in p.opgraft_devices()] == ['CL']\n"
+        "assert [c.name for c in p.opgraft_compiler_pairs('CL')] == ['CL', 'INTEL']\n"
+        "assert 'opgraft_cl.driver' not in sys.modules and '_cffi_backend' not in sys.modules\n"
+    )
+    done = fresh(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_a_driver_the_probe_and_the_error_say_what_was_tried(tmp_path: Path) -> None:
+    missing = str(tmp_path / "libNone.so")
+    code = "import opgraft_cl.plugin as p; print(p.opgraft_devices()[0].probe())"
+    done = fresh(code, OPGRAFT_CL_LIBRARY=missing)
+    assert "count=0" in done.stdout
+    assert missing in done.stdout
+    done = fresh(OPEN, OPGRAFT_CL_LIBRARY=missing)
+    assert "DeviceError: no OpenCL library can be loaded" in done.stderr
+    assert missing in done.stderr
+    assert "pocl-opencl-icd" in done.stderr
+
+
+def test_a_loader_without_drivers_is_told_apart(cl: Device, tmp_path: Path) -> None:
+    done = fresh(OPEN, OCL_ICD_VENDORS=str(tmp_path))
+    assert "OpenCL has no device that can be used" in done.stderr
+
+
+def test_devices_are_chosen_by_a_part_of_the_platforms_or_their_own_name(cl: Device) -> None:
+    platform, _, name = cl.target.arch.partition(", ")
+    code = "from opgraft import Device, using\n"
+    for setting, right in (("CL_PLATFORM", platform[2:8]), ("CL_DEVICE", name[:5].upper())):
+        done = fresh(code + f"with using({setting}={right!r}): print(Device['CL'].target.arch)")
+        assert done.stdout.strip() == cl.target.arch, done.stderr
+        done = fresh(code + f"with using({setting}='nobody'): Device['CL']")
+        assert f"{setting} is nobody" in done.stderr
+
+
+def test_an_index_without_a_device_is_an_error_that_lists_what_there_is(cl: Device) -> None:
+    with pytest.raises(DeviceError, match=r"there is no CL:99: OpenCL has \d+ device"):
+        DEVICES["CL:99"]
+
+
+def test_opencl_on_a_processor_is_not_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "_GPU_NODES", ("/nowhere",))
+    assert plugin.opgraft_devices()[0].priority < 10  # type: ignore[index]
+
+
+def test_opencl_on_a_gpu_comes_before_the_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(plugin, "_GPU_NODES", (str(tmp_path),))
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    (tmp_path / "pocl.icd").touch()
+    if sys.platform.startswith("linux"):
+        assert plugin.opgraft_devices()[0].priority < 10  # type: ignore[index]
+    (tmp_path / "vendor.icd").touch()
+    assert plugin.opgraft_devices()[0].priority > 10  # type: ignore[index]
+
+
+def test_errors_have_names() -> None:
+    assert driver.code_name(-5) == "CL_OUT_OF_RESOURCES"
+    assert driver.code_name(-54) == "CL_INVALID_WORK_GROUP_SIZE"
+    assert driver.code_name(-72) == "CL_MAX_SIZE_RESTRICTION_EXCEEDED"
+    assert driver.code_name(-9999) == "CL_error -9999"
+    with pytest.raises(DeviceError, match="CL: testing failed: CL_INVALID_VALUE"):
+        driver.check(-30, "testing")
+    with pytest.raises(DeviceMemoryError):
+        driver.check(-4, "testing")
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("offset", [0, 4, 12, 128, 1000, 4096])
+def test_kernels_take_views_at_any_offset(cl: Device, offset: int) -> None:
+    whole = cl.buffer(8192)
+    data = np.arange(2048, dtype=np.float32)
+    whole.copy_in(data)
+    part, out = whole.view(offset, 400), cl.buffer(800)
+    kernel = kernel_of(cl, 100)
+    kernel.run([out.view(200, 400), part])  # type: ignore[attr-defined]
+    found = np.frombuffer(out.view(200, 400).bytes(), np.float32)
+    assert found.tolist() == (data[offset // 4 : offset // 4 + 100] * 2).tolist()
+    part.view(40, 80).copy_in(np.full(20, -1, np.float32))
+    after = np.frombuffer(whole.bytes(), np.float32)
+    begin = offset // 4 + 10
+    assert (after[begin : begin + 20] == -1).all()
+    assert (after == -1).sum() == 20
+
+
+def test_copies_inside_the_device(cl: Device) -> None:
+    first, second = cl.buffer(1000), cl.buffer(600)
+    first.copy_in(bytes(range(250)) * 4)
+    second.view(100, 300).copy_from(first.view(7, 300))
+    assert second.view(100, 300).bytes() == (bytes(range(250)) * 4)[7:307]
+    first.view(10, 500).copy_from(first.view(0, 500))  # overlapping
+    assert first.bytes()[10:510] == (bytes(range(250)) * 4)[:500]
+
+
+def test_buffers_of_no_bytes(cl: Device) -> None:
+    empty = cl.buffer(0)
+    empty.copy_in(b"")
+    assert empty.bytes() == b""
+    assert empty.view(0, 0).bytes() == b""
+
+
+def test_memory_that_does_not_fit_is_an_error_that_leaves_the_device_usable(cl: Device) -> None:
+    allocator = cl.allocator
+    assert isinstance(allocator, ClAllocator)
+    with pytest.raises(DeviceMemoryError, match="CL_DEVICE_MAX_MEM_ALLOC_SIZE"):
+        cl.buffer(allocator.largest + 1)
+    size = min(allocator.largest, allocator.limit // 3)
+    with pytest.raises(DeviceMemoryError, match="does not fit"):
+        [cl.buffer(size) for _ in range(2 + allocator.limit // size)]
+    test_copies_inside_the_device(cl)
+
+
+def test_freed_memory_is_used_again_and_can_be_given_back(cl: Device) -> None:
+    allocator = cl.allocator
+    assert isinstance(allocator, ClAllocator)
+    allocator.trim()
+    first = cl.buffer(1 << 20)
+    mem, live = first.handle.mem, allocator.usage.live
+    del first
+    assert allocator.usage.live == live - 1
+    assert cl.buffer((1 << 20) - 8).handle.mem == mem
+    allocator.trim()
+    assert not allocator._kept
+
+
+def test_a_copy_does_not_wait_for_kernels_that_do_not_use_the_memory(cl: Device) -> None:
+    from opgraft_cl.device import ClDevice
+
+    assert isinstance(cl, ClDevice)
+    context, allocator = cl._context, cl.allocator
+    used, other = cl.buffer(400), cl.buffer(400)
+    data = np.arange(100, dtype=np.float32)
+    other.copy_in(data)
+    cl.synchronize()
+    assert allocator._queue(used.handle) == context.side
+    kernel_of(cl, 100).run([used, other])  # type: ignore[attr-defined]
+    assert allocator._queue(used.handle) == context.queue
+    assert allocator._queue(used.view(8, 8).handle) == context.queue
+    assert np.frombuffer(used.bytes(), np.float32).tolist() == (data * 2).tolist()
+    assert allocator._queue(used.handle) == context.side
+
+
+# ---- launches
+
+
+def test_what_a_launch_lacks_is_said_before_the_driver_sees_it(cl: Device) -> None:
+    kernel, small = kernel_of(cl, 100), cl.buffer(4)
+    with pytest.raises(DeviceError, match="takes 2 buffers and 0 variables, not 1 and 0"):
+        kernel.run([small])  # type: ignore[attr-defined]
+    with pytest.raises(DeviceError, match="buffer 0 has 4 bytes of 400"):
+        kernel.run([small, small])  # type: ignore[attr-defined]
+
+
+def test_a_launch_that_is_waited_for_says_how_long_it_took(cl: Device) -> None:
+    kernel, size = kernel_of(cl, 1 << 20), 4 << 20
+    out, x = cl.buffer(size), cl.buffer(size)
+    assert kernel.run([out, x]) is None  # type: ignore[attr-defined]
+    seconds = kernel.run([out, x], wait=True)  # type: ignore[attr-defined]
+    assert 0 < seconds < 10
+
+
+def test_threads_launch_at_the_same_time(cl: Device) -> None:
+    kernel, wrong = kernel_of(cl, 1000), []
+
+    def work(number: int) -> None:
+        x, out = cl.buffer(4000), cl.buffer(4000)
+        for step in range(30):
+            x.copy_in(np.full(1000, number * 100 + step, np.float32))
+            kernel.run([out, x])  # type: ignore[attr-defined]
+            found = np.frombuffer(out.bytes(), np.float32)
+            if (found != 2 * (number * 100 + step)).any():
+                wrong.append((number, step))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_lists_of_launches_exchange_inputs_and_variables(cl: Device) -> None:
+    n = UOp(Ops.VAR, dtypes.int32, (), ("n", 0, 100))
+    x, y = param(0, dtypes.int32, 4), param(1, dtypes.int32, 4)
+    made = program(
+        [store(y, i32(0), load(x, i32(0)) + n), store(y, i32(1), load(x, i32(1)))], "add"
+    )
+    step = compile_linear(cl, made)
+    first, middle, last = (cl.buffer(16) for _ in range(3))
+    steps = [(step, [first, middle], [5]), (step, [middle, last], [5])]
+    captured = cl.prepare(steps, [first])
+    assert isinstance(captured, LaunchList)
+    for number in range(3):
+        given = cl.buffer(16)
+        given.copy_in(np.array([number, 7, 0, 0], np.int32))
+        captured.run([given], {"n": number})
+        assert np.frombuffer(last.bytes(), np.int32)[:2].tolist() == [3 * number, 7]
+    assert captured.run([first], wait=True) is not None
+    with pytest.raises(ValueError, match="takes 1 inputs, not 0"):
+        captured.run([])
+
+
+# ---- compiling
+
+
+def test_a_refused_source_comes_back_with_the_compilers_words(cl: Device) -> None:
+    compiler = cl.pairs.select().compiler
+    assert compiler is not None
+    with pytest.raises(CompileError, match="undeclared_thing"):
+        compiler.compile("__kernel void k(__global int*a){a[0]=undeclared_thing;}")
+
+
+def test_the_caches_key_names_device_driver_and_options(cl: Device) -> None:
+    compiler = cl.pairs.select().compiler
+    assert compiler is not None
+    platform, _, name = cl.target.arch.partition(", ")
+    for part in (platform, name, "OpenCL C", "-cl-std=CL1.2"):
+        assert part in compiler.key
+
+
+def test_a_binary_that_the_driver_refuses_is_made_again_from_the_source(cl: Device) -> None:
+    import dataclasses
+
+    kernel = kernel_of(cl, 64)
+    stale = dataclasses.replace(kernel.program, binary=b"not a binary")  # type: ignore[attr-defined]
+    x, out = cl.buffer(256), cl.buffer(256)
+    x.copy_in(np.arange(64, dtype=np.float32))
+    cl.load(stale).run([out, x])
+    assert np.frombuffer(out.bytes(), np.float32).tolist() == [2.0 * i for i in range(64)]
+
+
+def test_a_second_process_compiles_nothing(cl: Device, tmp_path: Path) -> None:
+    code = (
+        "import numpy as np, opgraft_cl.compiler as c\n"
+        "from opgraft import Device\n"
+        "from opgraft.runtime import compile_cache\n"
+        "from opgraft_tensor import Tensor\n"
+        "print((Tensor(np.arange(4.0), device='CL') * 3).tolist(), end=' ')\n"
+        "print(compile_cache().statistics.misses)\n"
+    )
+    first = fresh(code, OPGRAFT_CACHE=str(tmp_path))
+    again = fresh(code, OPGRAFT_CACHE=str(tmp_path))
+    assert first.stdout.startswith("[0.0, 3.0, 6.0, 9.0] "), first.stderr
+    assert again.stdout == "[0.0, 3.0, 6.0, 9.0] 0\n", again.stderr
+
+
+@pytest.mark.parametrize("name", ["if", "kernel", "a b", "π", "x" * 500, "float4", "1", "__x"])
+def test_kernels_may_have_any_name(cl: Device, name: str) -> None:
+    made = program([store(param(0, dtypes.int32, 1), i32(0), i32(7))], name)
+    out = cl.buffer(4)
+    compile_linear(cl, made).run([out])
+    assert np.frombuffer(out.bytes(), np.int32).tolist() == [7]
+
+
+# ---- forks, and the end
+
+
+def test_a_forked_child_gets_an_error_that_says_so(cl: Device) -> None:
+    if not hasattr(os, "fork"):
+        pytest.skip("this system has no fork")
+    code = (
+        "import os, numpy as np\n"
+        "from opgraft import Device\n"
+        "cl = Device['CL']; b = cl.buffer(64); b.copy_in(bytes(64))\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    from opgraft.errors import DeviceError\n"
+        "    said = 0\n"
+        "    for use in (cl.synchronize, b.bytes, lambda: b.copy_in(bytes(64)),\n"
+        "                lambda: cl.buffer(64)):\n"
+        "        try: use()\n"
+        "        except DeviceError as e: said += 'a fork of it' in str(e)\n"
+        "    os._exit(said)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), b.bytes() == bytes(64))\n"
+    )
+    done = fresh(code)
+    assert done.stdout.split() == ["4", "True"], done.stderr
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "pass",
+        "del cl",
+        "DEVICES.close()",
+        "raise SystemExit(0)",
+        "DEVICES.close(); del keep, cl; gc.collect()",
+        "sys.keep_for_ever = (keep, cl)",
+    ],
+)
+def test_a_process_ends_well_whatever_is_alive(cl: Device, last: str) -> None:
+    code = (
+        "import gc, sys\n"
+        "from opgraft import Device as DEVICES\n"
+        "from opgraft_tensor import Tensor\n"
+        "cl = DEVICES['CL']\n"
+        "keep = [(Tensor([1.0, 2.0], device='CL') + n).realize() for n in range(3)]\n"
+        f"print('fine', flush=True)\n{last}\n"
+    )
+    done = fresh(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+
+
+def test_a_closed_device_can_be_opened_again(cl: Device) -> None:
+    code = (
+        "from opgraft import Device as DEVICES\n"
+        "from opgraft_tensor import Tensor\n"
+        "for n in range(3):\n"
+        "    x = (Tensor([1.0, 2.0], device='CL') * n).tolist()\n"
+        "    buffer = DEVICES['CL'].buffer(64); buffer.copy_in(bytes(range(64)))\n"
+        "    DEVICES.close()\n"
+        "    assert buffer.bytes() == bytes(range(64))\n"
+        "    print(x)\n"
+    )
+    done = fresh(code)
+    assert done.stdout.splitlines() == ["[0.0, 0.0]", "[1.0, 2.0]", "[2.0, 4.0]"], done.stderr
+
+
+def test_settings_are_the_plugins_own(cl: Device) -> None:
+    with using(CL_LANES=0):
+        found = DEVICES["CL"]
+    assert found is cl
+    assert re.search("OpenCL", plugin.opgraft_devices()[0].description)  # type: ignore[index]

@@ -1,0 +1,350 @@
+"""A kernel of every schedule action that there is: a table from action to kernels.
+
+A trial is a kernel and the actions that make its schedule. Whatever the schedule, the kernel means
+what it means without one, which is what INTERP runs. `TRIALS` has a row for each class of action
+of opgraft.opt, and the kit's own tests fail when one is added that it lacks: the table grows with
+the scheduler.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import opgraft.opt
+from opgraft.api import Target
+from opgraft.dtype import DType, dtypes
+from opgraft.errors import LoweringError
+from opgraft.ir.ops import AxisKind, Ops
+from opgraft.ir.uop import UOp
+from opgraft.lower.pipeline import lower
+from opgraft.opt import actions as scheduler
+from opgraft.opt.actions import (
+    Action,
+    Fuse,
+    Innermost,
+    Parallel,
+    Partition,
+    Refused,
+    Split,
+    Unroll,
+)
+from opgraft.opt.grid_actions import Grid, GroupReduce, Pad, Stage
+from opgraft.opt.pack import Pack
+from opgraft.opt.tile import Outermost, Tile
+from opgraft_conformance import kernels
+
+LOOP, REDUCE = AxisKind.LOOP, AxisKind.REDUCE
+VECTOR, UNROLL, THREAD = AxisKind.VECTOR, AxisKind.UNROLL, AxisKind.THREAD
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kernel of kernels.SHAPES or kernels.MOVES, and its schedule."""
+
+    kernel: str
+    actions: tuple[Action, ...]
+    dtype: DType = dtypes.float32
+
+    @property
+    def id(self) -> str:
+        """Short, and the same wherever it runs."""
+        return f"{self.kernel}-{'-'.join(map(_short, self.actions))}"
+
+    def meaning(self) -> UOp:
+        """The kernel, one iteration after another."""
+        return scheduled((kernels.SHAPES | kernels.MOVES)[self.kernel](self.dtype), ())
+
+    def sink(self) -> UOp:
+        """The kernel with its schedule."""
+        return scheduled(self.meaning(), self.actions)
+
+
+def scheduled(sink: UOp, actions: tuple[Action, ...]) -> UOp:
+    """The kernel with these actions as its schedule."""
+    return sink.replace(arg=replace(sink.arg, schedule=actions))
+
+
+def _short(action: Action) -> str:
+    words = [type(action).__name__]
+    for value in vars(action).values():
+        words.append(value.name.lower() if isinstance(value, AxisKind) else str(value))
+    return "_".join(words)
+
+
+def trial(kernel: str, *actions: Action, dtype: DType = dtypes.float32) -> Trial:
+    """A row of the table."""
+    return Trial(kernel, actions, dtype)
+
+
+TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
+    Split: (
+        trial("elementwise", Split("i", 4)),
+        trial("elementwise", Split("i", 5), dtype=dtypes.int8),  # with a rest
+        trial("matmul", Split("i", 4), Split("j", 6), Innermost("i.i")),
+        trial("row_sums", Split("k", 8, REDUCE)),
+        trial("matmul", Split("k", 5, REDUCE)),
+        trial("elementwise", Split("i", 4, VECTOR)),
+        trial("elementwise", Split("i", 16, VECTOR)),
+        trial("elementwise", Split("i", 8, VECTOR), dtype=dtypes.int8),
+        trial("elementwise", Split("i", 8, VECTOR), dtype=dtypes.float16),
+        trial("elementwise", Split("i", 8, VECTOR), dtype=dtypes.bfloat16),
+        trial("elementwise", Split("i", 2, VECTOR), dtype=dtypes.float64),
+        trial("rows", Split("j", 4, VECTOR)),
+        trial("rows", Split("i", 2, VECTOR)),  # strided: lane by lane, or by gathers
+        trial("transposed", Split("j", 4, VECTOR)),
+        trial("transposed", Split("i", 4, VECTOR)),
+        trial("row_sums", Split("k", 4, VECTOR)),  # lanes joined at the end
+        trial("row_sums", Split("k", 4, VECTOR), dtype=dtypes.int16),
+        trial("row_sums", Split("k", 4, VECTOR), dtype=dtypes.float16),
+        trial("column_maxima", Split("j", 4, VECTOR)),
+        trial("full_sum", Split("k", 8, VECTOR)),
+        trial("padded", Split("j", 4, VECTOR)),  # gates that differ between lanes
+        trial("cumulative", Split("i", 4, VECTOR)),
+        trial("several_outputs", Split("j", 8, VECTOR)),
+        trial("by_way_of_a_local", Split("j", 8, VECTOR), Split("l", 8, VECTOR)),
+        trial("gathered", Split("i", 4, VECTOR)),
+        trial("masked_store", Split("i", 4, VECTOR)),
+        trial("truth", Split("i", 4, VECTOR)),
+        trial("unaligned", Split("i", 8, VECTOR)),
+        trial("elementwise", Split("i", 4, UNROLL)),
+        trial("matmul", Split("j", 4, VECTOR), Split("i", 4, UNROLL)),  # a tile in registers
+        trial("matmul", Split("j", 4, VECTOR), Split("j.o", 2, UNROLL), Split("k", 3, UNROLL)),
+        trial("row_sums", Split("k", 4, VECTOR), Split("k.o", 4, UNROLL)),
+        trial("full_sum", Split("k", 4, UNROLL)),
+        trial("rows", Grid("i"), Split("j", 19, THREAD)),
+        trial("matmul", Grid("i"), Split("j", 6, THREAD)),
+    ),
+    Partition: (
+        trial("padded", Partition("j", 1, 10)),
+        trial("padded", Partition("i", 1, 5), Partition("j", 1, 10), Split("j.m", 4, VECTOR)),
+        trial("gated_load", Partition("i", 7, 36), Split("i.m", 4, VECTOR)),
+        trial("elementwise", Partition("i", 0, 9)),
+    ),
+    Unroll: (
+        trial("rows", Unroll("i")),
+        trial("matmul", Unroll("k")),
+        trial("column_maxima", Unroll("k"), dtype=dtypes.int32),
+    ),
+    Fuse: (
+        trial("rows", Fuse("i", "j")),
+        trial("transposed", Fuse("i", "j"), Split("i.j", 8)),
+        trial("last_store_wins", Fuse("k", "m")),
+    ),
+    Parallel: (
+        trial("elementwise", Parallel("i")),
+        trial("rows", Parallel("j")),
+        trial("matmul", Parallel("i"), Split("j", 4, VECTOR)),
+        trial("rows", Fuse("i", "j"), Parallel("i.j")),
+        trial("by_way_of_a_local", Parallel("i")),
+        trial("several_outputs", Parallel("i")),
+        trial("stored_and_read_back", Parallel("i")),
+    ),
+    Innermost: (
+        trial("rows", Innermost("i")),
+        trial("matmul", Innermost("i")),
+        trial("transposed", Innermost("i"), Split("j", 3)),
+    ),
+    Grid: (
+        trial("elementwise", Grid("i")),
+        trial("elementwise", Grid("i", 8)),  # the last group has threads without work
+        trial("elementwise", Split("i", 4, VECTOR), Grid("i.o", 4)),
+        trial("rows", Grid("i", 2), Grid("j", 8)),
+        trial("rows", Fuse("i", "j"), Grid("i.j", 32)),
+        trial("matmul", Grid("i", 4), Grid("j", 6)),
+        trial("matmul", Split("i", 2, UNROLL), Grid("i.o", 2), Grid("j", 8)),
+        trial("row_sums", Grid("i", 4)),
+        trial("row_sums", Split("k", 4, VECTOR), Grid("i")),
+        trial("column_maxima", Grid("j", 8)),
+        trial("padded", Grid("i", 2), Grid("j", 8)),
+        trial("cumulative", Grid("i", 4)),
+        trial("by_way_of_a_local", Grid("i", 4)),
+        trial("several_outputs", Grid("i", 4)),
+        trial("in_place", Grid("i", 16)),
+        trial("truth", Grid("i", 16)),
+    ),
+    Pad: (
+        trial("elementwise", Pad("i", 8), Split("i", 8, VECTOR)),
+        trial("row_sums", Pad("k", 16), Split("k", 4, VECTOR)),
+        trial("matmul", Pad("j", 4), Split("j", 4, VECTOR), Pad("k", 8), Split("k", 8, UNROLL)),
+        trial("matmul", Pad("i", 3), Pad("j", 8), Grid("i", 3), Grid("j", 8)),
+    ),
+    GroupReduce: (
+        trial("row_sums", Grid("i"), GroupReduce("k", 32)),
+        trial("row_sums", Grid("i"), GroupReduce("k", 7), dtype=dtypes.int16),
+        trial("row_sums", Grid("i"), GroupReduce("k", 16), dtype=dtypes.float16),
+        trial("row_sums", Grid("i"), Split("k", 2, VECTOR), GroupReduce("k.o", 8)),
+        trial("column_maxima", Grid("j"), GroupReduce("k", 4)),
+        trial("matmul", Grid("i"), Grid("j"), GroupReduce("k", 4)),
+        trial("several_outputs", Grid("i"), GroupReduce("k", 8)),
+    ),
+    Stage: (
+        trial("matmul", Grid("i", 4), Grid("j", 6), Stage(1), Stage(2)),
+        trial("matmul", Grid("i", 4), Grid("j", 6), Split("k", 4, REDUCE), Stage(1, "k.o", 1),
+              Stage(2, "k.o")),
+        trial("matmul", Pad("j", 8), Grid("i", 4), Grid("j", 8), Split("k", 3, REDUCE),
+              Stage(2, "k.o", 1), dtype=dtypes.int32),
+        trial("transposed", Pad("i", 8), Pad("j", 4), Grid("i", 8), Grid("j", 4), Stage(1, "", 1)),
+    ),
+    Pack: (
+        trial("matmul", Pack(("j",))),
+        trial("matmul", Split("j", 4, VECTOR), Pack(("j.v",))),
+        trial("matmul", Split("i", 4), Pack(("i.i",), ("i.o",)), dtype=dtypes.int32),
+    ),
+    Tile: (
+        trial("elementwise", Tile((("i", 2, 4),))),  # the last tile overlaps the one before
+        trial("rows", Tile((("i", 2, 1), ("j", 1, 8)))),
+        trial("matmul", Tile((("i", 3, 1), ("j", 2, 4)))),
+        trial("matmul", Tile((("j", 1, 4),)), dtype=dtypes.int16),
+    ),
+    Outermost: (
+        trial("rows", Outermost(("j", "i"))),
+        trial("matmul", Split("j", 6), Outermost(("j.o",))),
+    ),
+}  # fmt: skip
+
+
+def known_actions() -> list[type[Action]]:
+    """Every class of action that can be instantiated, in the order of their names."""
+    found: dict[type[Action], None] = {}
+    for module in pkgutil.iter_modules(opgraft.opt.__path__):
+        importlib.import_module(f"opgraft.opt.{module.name}")
+    pending: list[type[Action]] = [scheduler.Action]
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        if not getattr(kind, "__abstractmethods__", None):
+            found[kind] = None
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+def without_trials() -> list[str]:
+    """Actions, and kinds of a Split, that the table lacks."""
+    missing = [kind.__name__ for kind in known_actions() if kind not in TRIALS]
+    split = {
+        action.kind
+        for rows in TRIALS.values()
+        for row in rows
+        for action in row.actions
+        if isinstance(action, Split)
+    }
+    # the kind PARALLEL is what Parallel and Grid make
+    kinds = [k for k in AxisKind if k is not AxisKind.PARALLEL]
+    missing += [f"Split of kind {k.name}" for k in kinds if k not in split]
+    return missing
+
+
+def lacks(actions: tuple[Action, ...], target: Target) -> str:
+    """What the schedule needs and the target does not claim; empty: nothing."""
+    grids, threads = 0, 1
+    for action in actions:
+        if isinstance(action, Parallel) and target.parallel is None:
+            return f"{target.name} has no parallel loops"
+        for lanes in _lanes(action):
+            if target.vector_bytes == 0:
+                return f"{target.name} has no vectors"
+            if lanes > target.max_lanes:
+                return f"{target.name} has no vectors of {lanes} lanes"
+        grids += isinstance(action, Grid)
+        if isinstance(action, (Grid, GroupReduce)):
+            threads *= action.threads
+        if isinstance(action, Split) and action.kind is THREAD:
+            threads *= action.factor
+    if (grids or threads > 1) and target.group_dims == 0:
+        return f"{target.name} launches no grids"
+    if grids and grids > target.group_dims:
+        return f"{target.name} launches grids of {target.group_dims} dimensions"
+    if threads > max(1, target.threads_per_group):
+        return f"{target.name} has {target.threads_per_group} threads to a group"
+    return ""
+
+
+def _lanes(action: Action) -> list[int]:
+    """Lanes of the vectors that an action makes."""
+    if isinstance(action, Split) and action.kind is VECTOR:
+        return [action.factor]
+    if isinstance(action, Tile):
+        return [lanes for _, _, lanes in action.parts if lanes > 1]
+    return []
+
+
+# ---- random schedules
+
+
+def random_schedule(sink: UOp, target: Target, seed: int) -> tuple[Action, ...]:
+    """A few actions that are legal on the kernel one after the other, by chance.
+
+    What an action refuses, and what this target cannot be lowered to, is passed over.
+    """
+    pick = random.Random(seed)
+    chosen: list[Action] = []
+    wanted = pick.randint(1, 5)
+    for action in _proposals(sink, target, pick, chosen):
+        candidate = (*chosen, action)
+        if lacks(candidate, target):
+            continue
+        try:
+            scheduler.apply_all(sink, candidate)
+            lower(scheduled(sink, candidate), target)
+        except (Refused, LoweringError):
+            continue
+        chosen.append(action)
+        if len(chosen) == wanted:
+            break
+    return tuple(chosen)
+
+
+def _proposals(
+    sink: UOp, target: Target, pick: random.Random, chosen: list[Action]
+) -> Iterator[Action]:
+    for _ in range(16):
+        loops = [
+            n for n in scheduler.apply_all(sink, tuple(chosen)).toposort() if n.op is Ops.RANGE
+        ]
+        if not loops:
+            return
+        first, second = pick.choice(loops), pick.choice(loops)
+        name = first.arg[0]
+        size = int(min(first.src[0].vmax, 64))
+        kinds = [LOOP, VECTOR, VECTOR, UNROLL]
+        kind = pick.choice(kinds)
+        if kind is LOOP and first.arg[1] is REDUCE:
+            kind = REDUCE
+        begin = pick.randint(0, max(0, size - 1))
+        choices: list[Action] = [
+            Split(name, pick.choice((2, 3, 4, 8)), kind),
+            Split(name, pick.choice((2, 4, 5)), kind),
+            Innermost(name),
+            Fuse(name, second.arg[0]),
+            Partition(name, begin, pick.randint(begin, size)),
+            Pad(name, pick.choice((2, 4, 8))),
+            Tile(((name, pick.choice((1, 2)), pick.choice((1, 2, 4))),)),
+            Pack((name,)),
+            Outermost((name,)),
+        ]
+        if size <= 8:
+            choices.append(Unroll(name))
+        if target.group_dims:
+            choices += [Grid(name, pick.choice((1, 2, 4, 8)))] * 3
+            choices += [GroupReduce(name, pick.choice((2, 4, 8))), Split(name, 2, THREAD)]
+            choices.append(Stage(pick.randint(0, 3), pick.choice(("", second.arg[0])), 1))
+        elif target.parallel is not None:
+            choices.append(Parallel(name))
+        yield pick.choice(choices)
+
+
+MIXED: Final = (dtypes.float32, dtypes.int32, dtypes.float16, dtypes.int8, dtypes.uint16)
+
+
+def random_trial(target: Target, seed: int) -> Trial:
+    """A kernel and a random schedule of it."""
+    pick = random.Random(seed * 7919 + 13)
+    every = {**kernels.SHAPES, **kernels.MOVES}
+    name = pick.choice(list(every))
+    dtype = pick.choice([d for d in MIXED if d in target.compute] or [dtypes.int32])
+    sink = scheduled(every[name](dtype), ())
+    return Trial(name, random_schedule(sink, target, seed), dtype)

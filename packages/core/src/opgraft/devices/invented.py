@@ -1,0 +1,114 @@
+"""Two invented devices that launch grids: their targets, and pairs of INTERP and NULL for them.
+
+`INTERP_CC=LANES32` has every kernel lowered for groups of threads with narrow limits, and INTERP
+carries it out and says what went wrong; `NULL_CC=LANES32` shows what is generated. So all that
+grids take is tested without a machine that has them. The two differ in all that a scheduler asks:
+lanes, limits, vectors, atomics, dtypes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from opgraft.api import (
+    CompilerPair,
+    GroupOp,
+    LinearProgram,
+    Ops,
+    Renderer,
+    Target,
+    dtypes,
+    errors,
+    linear_to_text,
+    over_limits,
+)
+
+_INTEGERS: Final = frozenset(
+    (op, dtype) for op in GroupOp.ATOMIC for dtype in (dtypes.int32, dtypes.uint32)
+)
+
+LANES32: Final = Target(
+    name="LANES32",
+    arch="invented",
+    fma=frozenset((dtypes.float32,)),
+    vector_bytes=16,
+    vector_registers=64,
+    max_lanes=4,
+    cores=16,
+    max_parallel_dims=3,
+    max_parallel_size=65_535,
+    threads_per_group=256,
+    group_dims=3,
+    lanes=32,
+    atomics=_INTEGERS,
+    cache_bytes=(16 << 10, 2 << 20),
+    local_bytes=16 << 10,
+    max_buffers=8,
+)
+LANES64: Final = Target(
+    name="LANES64",
+    arch="invented",
+    compute=frozenset(dtypes.all) - {dtypes.bfloat16},
+    fma=frozenset((dtypes.float32, dtypes.float64)),
+    vector_bytes=0,
+    vector_registers=128,
+    max_lanes=1,
+    cores=64,
+    max_parallel_dims=3,
+    max_parallel_size=1 << 31,
+    threads_per_group=1024,
+    group_dims=3,
+    lanes=64,
+    atomics=_INTEGERS | {(Ops.ADD, dtypes.float32), (Ops.MAX, dtypes.float32)},
+    cache_bytes=(32 << 10, 8 << 20),
+    local_bytes=32 << 10,
+    max_buffers=31,
+)
+
+
+class TextRenderer(Renderer):
+    """Writes the text form, which INTERP reads back."""
+
+    suffix = ".og"
+
+    def render(self, program: LinearProgram) -> str:
+        return linear_to_text(program)
+
+    def entry(self, name: str) -> str:
+        return name
+
+
+class Lanes32Renderer(TextRenderer):
+    """For LANES32, whatever the device itself can do."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(LANES32)
+
+
+class Lanes64Renderer(TextRenderer):
+    """For LANES64, whatever the device itself can do."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(LANES64)
+
+
+def check_limits(program: LinearProgram, target: Target) -> None:
+    """Raises DeviceError for a program that asks for more than the target has."""
+    exceeded = over_limits(program, target)
+    if exceeded:
+        raise errors.DeviceError(
+            f"kernel {program.name!r} needs {'; '.join(exceeded)} on {target.name}",
+            remedy="A smaller schedule, or fewer buffers in one kernel.",
+        )
+
+
+def pairs_of(device: str) -> tuple[CompilerPair, ...]:
+    """The two as pairs of a device; chosen by name only."""
+    return (
+        CompilerPair(
+            "LANES32", device, Lanes32Renderer, None, -1, "invented: groups of 32-lane threads"
+        ),
+        CompilerPair(
+            "LANES64", device, Lanes64Renderer, None, -2, "invented: groups of 64-lane threads"
+        ),
+    )

@@ -1,0 +1,108 @@
+"""Make a loop longer than it is: gates leave its further iterations without effect."""
+
+from __future__ import annotations
+
+from opgraft.ir.ops import AxisKind, Ops
+from opgraft.ir.reduction import identity
+from opgraft.ir.uop import UOp
+from opgraft.opt.axes import DISTINCT, closed_by, store_of, stores_once, target_of
+
+
+def pad_range(sink: UOp, loop: UOp, longer: UOp) -> UOp:
+    """The kernel with the range `longer` in the place of `loop`.
+
+    Where its index is not one of `loop`, nothing is loaded or stored, and sums get what changes
+    nothing. All iterations are carried out, so that every thread gets to every barrier.
+    """
+    inside = longer < loop.src[0]
+    closing: dict[UOp, bool] = {}
+    for n in sink.toposort():
+        if n.op is Ops.END and loop in n.src[1:]:
+            store = store_of(n)
+            closing[store] = closing.get(store, True) and stores_once(store, closed_by(n))
+    done: dict[UOp, UOp] = {loop: longer}
+    for n in sink.toposort():
+        if n in done:
+            continue
+        src = tuple([done[s] for s in n.src])
+        made = n if src == n.src else n.with_src(src)
+        if n.op is Ops.LOAD and loop in n.ranges:
+            made = _gated_load(made, inside)
+        elif n.op is Ops.STORE and (
+            n in closing or (loop in n.ranges and target_of(n).op is Ops.PARAM)
+        ):
+            gate = made.src[3] & _lanes(inside, made.src[3]) if len(made.src) == 4 else inside
+            made = made.with_src((*made.src[:3], gate))
+            if closing.get(n):
+                made = made.replace(tag=DISTINCT)
+        elif n.op is Ops.REDUCE and loop in n.src[1:] and not _is_nothing(n, loop):
+            value, nothing = made.src[0], identity(n.arg, n.dtype)
+            made = made.with_src((_lanes(inside, value).where(value, nothing), *made.src[1:]))
+        done[n] = made
+    return done[sink]
+
+
+def gate_guards(sink: UOp) -> UOp:
+    """The kernel with gates in place of guards that differ between threads.
+
+    A guard is a range of one iteration or none. Behind one, some threads would not get to the
+    barriers of the others; with gates all of them do, and touch no memory of their own.
+    """
+    guards = [n for n in sink.toposort() if n.op is Ops.RANGE and _is_guard(n)]
+    if not guards:
+        return sink
+    closing: dict[UOp, list[UOp]] = {}
+    for n in sink.toposort():
+        if n.op is Ops.END:
+            held = [g for g in guards if g in n.src[1:]]
+            closing.setdefault(store_of(n), []).extend(held)
+    done: dict[UOp, UOp] = {}
+    for n in sink.toposort():
+        src = tuple([done[s] for s in n.src])
+        if n.op is Ops.END:
+            kept = [done[r] for r in n.src[1:] if r not in guards]
+            done[n] = src[0].end(*kept)
+            continue
+        made = n if src == n.src else n.with_src(src)
+        if n.op is Ops.LOAD:
+            for g in guards:
+                if any(r in n.ranges for r in g.src[0].ranges):
+                    made = _gated_load(made, g.src[0].src[0])
+        elif n.op is Ops.STORE:
+            for g in closing.get(n, ()):
+                inside = g.src[0].src[0]
+                gate = made.src[3] & _lanes(inside, made.src[3]) if len(made.src) == 4 else inside
+                made = made.with_src((*made.src[:3], gate))
+        done[n] = made
+    return done[sink]
+
+
+def _is_guard(loop: UOp) -> bool:
+    size = loop.src[0]
+    if size.op is not Ops.CAST or not size.src[0].dtype.is_bool:
+        return False
+    return any(r.arg[1] is AxisKind.THREAD for r in size.ranges)
+
+
+def _is_nothing(n: UOp, loop: UOp) -> bool:
+    """Whether a sum gets 0 in further iterations by itself: a product of loads that gates hold."""
+    value = n.src[0]
+    return (
+        n.arg is Ops.ADD
+        and value.op is Ops.MUL
+        and all(
+            s.op is Ops.LOAD and loop in s.ranges and (len(s.src) == 2 or s.src[3].const_value == 0)
+            for s in value.src
+        )
+    )
+
+
+def _gated_load(n: UOp, inside: UOp) -> UOp:
+    if len(n.src) == 4:
+        buffer, index, gate, other = n.src
+        return n.with_src((buffer, index, gate & _lanes(inside, gate), other))
+    return n.with_src((*n.src, inside, UOp.const(n.dtype, 0)))
+
+
+def _lanes(condition: UOp, like: UOp) -> UOp:
+    return condition.broadcast(like.dtype.count) if like.dtype.count > 1 else condition

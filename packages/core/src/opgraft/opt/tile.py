@@ -1,0 +1,121 @@
+"""`Tile`: a tile of results in registers over any extent. `Outermost`: the order of loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opgraft.dtype import dtypes
+from opgraft.ir.argument import writable_as_text
+from opgraft.ir.ops import AxisKind, Ops
+from opgraft.ir.uop import UOp
+from opgraft.opt.actions import Action, Refused, close_copies, replace_nodes
+from opgraft.opt.axes import Kernel, buffer_of, constant_extent, rename, store_of
+from opgraft.rules.simplify import simplify
+
+
+@writable_as_text
+@dataclass(frozen=True)
+class Tile(Action):
+    """Ranges of effects become tiles: for each (name, copies, lanes) so many iterations, copies
+    times lanes, are carried out at once. NAME.o counts tiles, NAME.u copies, NAME.v lanes.
+
+    The last tile is moved back to end with the range, so all tiles are full; what two tiles cover
+    is stored twice, the same value each time.
+    """
+
+    parts: tuple[tuple[object, int, int], ...]
+
+    def apply(self, sink: UOp) -> UOp:
+        # what may be tiled is seen before the first is: tiles that overlap hide it
+        kernel = Kernel(sink)
+        for name, copies, lanes in self.parts:
+            _check(kernel, name, copies * lanes)
+        for name, copies, lanes in self.parts:
+            sink = _tiled(Kernel(sink), name, copies, lanes)
+        return simplify(sink)
+
+
+def _check(kernel: Kernel, name: object, width: int) -> None:
+    loop = kernel.find(name)
+    size = None if loop is None else constant_extent(loop)
+    if loop is None or size is None:
+        raise Refused(f"there is no range {name!r} of constant extent")
+    if not 1 <= width <= size:
+        raise Refused(f"range {name} of {size} has no tiles of {width}")
+    if any(n.op is not Ops.END for n in kernel.closers[loop]):
+        raise Refused(f"range {name} is reduced: no value of it may count twice")
+    if not kernel.may_reorder(loop) and not _fills(kernel, loop):
+        raise Refused(f"iterations of {name} stay in order")
+    if size % width and not repeatable(kernel, loop):
+        raise Refused(f"a statement in {name} reads what it or another one stores")
+    if width > 1 and kernel.fills_locals(loop):
+        raise Refused(f"a local buffer is filled anew in each iteration of {name}")
+
+
+def _tiled(kernel: Kernel, name: object, copies: int, lanes: int) -> UOp:
+    loop = kernel.find(name)
+    assert loop is not None
+    size, width = constant_extent(loop) or 1, copies * lanes
+    ranges: list[UOp] = []
+    index: UOp = UOp.const(dtypes.index, 0)
+    count = -(-size // width)
+    if count > 1:
+        outer = rename(kernel, loop, ".o", loop.arg[1], count)
+        ranges.append(outer)
+        index = outer * width
+        if size % width:
+            index = index.minimum(UOp.const(dtypes.index, size - width))
+    if copies > 1:
+        copy = rename(kernel, loop, ".u", AxisKind.UNROLL, copies)
+        ranges.append(copy)
+        index = index + copy * lanes
+    if lanes > 1:
+        lane = rename(kernel, loop, ".v", AxisKind.VECTOR, lanes)
+        ranges.append(lane)
+        index = index + lane
+    return close_copies(kernel.sink, loop, [({loop: index}, tuple(ranges))])
+
+
+def _fills(kernel: Kernel, loop: UOp) -> bool:
+    """Whether a loop only fills buffers of the kernel's own, each element by itself."""
+    return (
+        not kernel.collides(loop)
+        and not kernel.is_scanned(loop)
+        and all(
+            buffer_of(store_of(effect).src[0]).op is Ops.LOCAL for effect in kernel.closers[loop]
+        )
+    )
+
+
+def repeatable(kernel: Kernel, loop: UOp) -> bool:
+    """Whether iterations of `loop` may be carried out twice: nothing reads what they store."""
+    written = {
+        buffer_of(store_of(effect).src[0])
+        for effect in kernel.closers[loop]
+        if store_of(effect).op is Ops.STORE
+    }
+    if any(b.op is Ops.LOCAL for b in written):
+        return True  # a buffer of the kernel's own is read when it is full
+    return all(n.op is not Ops.LOAD or buffer_of(n.src[0]) not in written for n in kernel.nodes)
+
+
+@writable_as_text
+@dataclass(frozen=True)
+class Outermost(Action):
+    """Ranges go outermost, in this order, in every effect that closes them."""
+
+    names: tuple[object, ...]
+
+    def apply(self, sink: UOp) -> UOp:
+        kernel = Kernel(sink)
+        loops = [r for r in map(kernel.find, self.names) if r is not None]
+        for loop in loops:
+            if not kernel.may_reorder(loop):
+                raise Refused(f"iterations of {loop.arg[0]} stay in order")
+        changes: dict[UOp, UOp] = {}
+        for effect in kernel.effects:
+            if effect.op is Ops.END:
+                first = [r for r in loops if r in effect.src[1:]]
+                rest = [r for r in effect.src[1:] if r not in first]
+                changes[effect] = effect.with_src((effect.src[0], *first, *rest))
+        return replace_nodes(sink, changes)

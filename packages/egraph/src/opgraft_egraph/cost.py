@@ -1,0 +1,40 @@
+"""Prices of single nodes: the table that the first e-graph of this project had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from opgraft.api import Ops, UOp
+
+OP_COST: Final[Mapping[Ops, int]] = {
+    **dict.fromkeys((Ops.CONST, Ops.VAR), 0),
+    **dict.fromkeys((Ops.ADD, Ops.SHL, Ops.SHR, Ops.AND, Ops.OR, Ops.XOR), 1),
+    **dict.fromkeys((Ops.MAX, Ops.MIN, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ), 1),
+    **dict.fromkeys((Ops.CAST, Ops.BITCAST, Ops.TRUNC), 1),
+    **dict.fromkeys((Ops.MUL, Ops.WHERE, Ops.MULACC), 2),
+    Ops.FDIV: 3,
+    Ops.SQRT: 4,
+    **dict.fromkeys((Ops.IDIV, Ops.MOD), 5),
+    **dict.fromkeys((Ops.EXP2, Ops.LOG2, Ops.SIN), 8),
+}
+OTHER: Final = 3
+
+
+def seed_cost(n: UOp) -> float:
+    """The price of a node's operation, whatever its sources."""
+    return 0.0 if n.is_const else float(OP_COST.get(n.op, OTHER))
+
+
+def node_cost(n: UOp) -> int:
+    """The price of a node by itself. A constant as first operand costs one more: it is written
+    last, and of two equal forms that one is to win.
+
+    >>> x = UOp.variable("x", 0, 9)
+    >>> node_cost(x + 1), node_cost(x * 2), node_cost(x // 3), node_cost(1 + x)
+    (1, 2, 5, 2)
+    """
+    price = 0 if n.is_const else OP_COST.get(n.op, OTHER)
+    if len(n.src) == 2 and n.src[0].is_const and not n.src[1].is_const:
+        price += 1
+    return price

@@ -1,0 +1,326 @@
+// Right sides of rules: which one, and its nodes.
+//
+// Matches of one right side are put off until there are BATCH of them, so that the places in the
+// hash-cons that they need can be fetched ahead. The root goes straight into the matched class.
+#include "egraph.h"
+
+enum { DEPTH = 24 };
+
+#ifdef __GNUC__
+#define FETCH(place) __builtin_prefetch(place)
+#else
+#define FETCH(place) ((void)(place))
+#endif
+
+static int add_checked(i64 a, i64 b, i64 *made) {
+    if ((b > 0 && a > INT64_MAX - b) || (b < 0 && a < INT64_MIN - b)) return 0;
+    *made = a + b;
+    return 1;
+}
+
+static int multiply_checked(i64 a, i64 b, i64 *made) {
+    if (a && b) {
+        if (a == INT64_MIN || b == INT64_MIN) return 0;
+        const u64 x = a < 0 ? 0 - (u64)a : (u64)a, y = b < 0 ? 0 - (u64)b : (u64)b;
+        if (x > (u64)INT64_MAX / y) return 0;
+    }
+    *made = a * b;
+    return 1;
+}
+
+static int is_limit(i64 x) { return x == INT64_MIN || x == INT64_MAX; }
+
+static i64 quotient(i64 a, i64 b) {
+    const i64 q = a / b;
+    return a % b && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+// The number that a code computes. False where an i64 does not do, or a division by 0 would
+// raise: then the caller's own function decides. An end that is not limited compares, no more.
+static int compute(const EGraph *g, const i64 *code, u32 length, const u32 *slot, i64 *result) {
+    i64 stack[DEPTH];
+    u32 top = 0;
+    for (u32 at = 0; at < length; at++) {
+        const i64 op = code[at];
+        if (op <= PUSH_NONZERO) {
+            if (top == DEPTH) return 0;
+            const i64 operand = code[++at];
+            if (op == PUSH) {
+                stack[top++] = operand;
+                continue;
+            }
+            const Fact *f = g->facts + slot[operand];
+            switch (op) {
+                case PUSH_LOW: stack[top++] = f->low; break;
+                case PUSH_HIGH: stack[top++] = f->high; break;
+                case PUSH_VALUE:
+                    if (f->number != NUMBER_INT && f->number != NUMBER_BOOL) return 0;
+                    stack[top++] = f->value;
+                    break;
+                case PUSH_MODULUS: stack[top++] = f->modulus; break;
+                case PUSH_REST: stack[top++] = f->rest; break;
+                case PUSH_CONSTANT: stack[top++] = f->number != NO_NUMBER; break;
+                default: stack[top++] = f->nonzero; break;
+            }
+            continue;
+        }
+        i64 *a = stack + top - 1;
+        if (op == N_NOT) {
+            *a = !*a;
+            continue;
+        }
+        if (op == N_NEG || op == N_ABS) {
+            if (is_limit(*a)) return 0;
+            if (op == N_NEG || *a < 0) *a = -*a;
+            continue;
+        }
+        const i64 b = stack[--top];
+        a = stack + top - 1;
+        if (op == N_LESS) {
+            *a = *a < b;
+            continue;
+        }
+        if (op == N_EQUAL) {
+            *a = *a == b;
+            continue;
+        }
+        if (op == N_MAX || op == N_MIN) {
+            if ((op == N_MAX) == (b > *a)) *a = b;
+            continue;
+        }
+        if (is_limit(*a) || is_limit(b)) return 0;
+        switch (op) {
+            case N_ADD: if (!add_checked(*a, b, a)) return 0; break;
+            case N_SUB: if (!add_checked(*a, -b, a)) return 0; break;
+            case N_MUL: if (!multiply_checked(*a, b, a)) return 0; break;
+            case N_DIV: if (!b) return 0; *a = quotient(*a, b); break;
+            case N_MOD: if (!b) return 0; *a -= b * quotient(*a, b); break;
+            case N_AND: *a &= b; break;
+            case N_OR: *a |= b; break;
+            case N_XOR: *a ^= b; break;
+            case N_SHL:
+                if (b < 0 || b > 62 || !multiply_checked(*a, (i64)1 << b, a)) return 0;
+                break;
+            case N_SHR:
+                if (b < 0 || b > 62) return 0;
+                *a = *a < 0 ? ~(~*a >> b) : *a >> b;
+                break;
+            case N_GCD: {
+                i64 x = *a < 0 ? -*a : *a, y = b < 0 ? -b : b;
+                while (y) {
+                    const i64 r = x % y;
+                    x = y;
+                    y = r;
+                }
+                *a = x;
+                break;
+            }
+            default: return 0;
+        }
+        if (is_limit(*a)) return 0;
+    }
+    *result = stack[0];
+    return top == 1;
+}
+
+// ---- which right side
+
+// 1: this path; 0: another one; -1: the caller's function must say.
+static int passes(const EGraph *g, const Path *path, const u32 *slot) {
+    const Program *p = g->program;
+    for (u32 i = 0; i < path->tests; i++) {
+        const Test *t = p->tests + path->first_test + i;
+        i64 made;
+        if (!compute(g, p->code + t->first, t->length, slot, &made)) return -1;
+        if ((made != 0) != (int)t->expected) return 0;
+    }
+    return 1;
+}
+
+static const Variant *variant_of(const EGraph *g, const Rule *rule) {
+    const Variant *v = g->program->variants + rule->first_variant;
+    for (u32 i = 0; i < rule->variants; i++, v++) {
+        u32 k = 0;
+        while (k < rule->captures && v->dtype[k] == g->facts[g->slot[rule->capture[k]]].dtype) k++;
+        if (k == rule->captures) return v;
+    }
+    return NULL;
+}
+
+static void hand_over(EGraph *g, const Rule *rule) {
+    u32 room = (u32)g->buffer_room;
+    g->buffer = eg_grow(g, g->buffer, &room, g->buffer_count + rule->slots + 1u, sizeof(u32));
+    g->buffer_room = room;
+    g->buffer[g->buffer_count++] = g->rule;
+    memcpy(g->buffer + g->buffer_count, g->slot, rule->slots * sizeof(u32));
+    g->buffer_count += rule->slots;
+}
+
+// A match has been found: it is in g->slot.
+void emit(EGraph *g, const Rule *rule) {
+    RuleState *state = g->states + g->rule;
+    state->matches++;
+    g->matches++;
+    if (g->limits.matches && ++state->seen > (u64)g->limits.matches << state->bans) {
+        // it searches the same again when it is back, with twice the limit
+        if (state->bans < 20) state->bans++;
+        state->banned = g->round + 1 + (g->limits.ban_rounds << (state->bans - 1));
+        return;
+    }
+    const Variant *variant = variant_of(g, rule);
+    if (!variant || !variant->paths) {
+        hand_over(g, rule);
+        return;
+    }
+    const Path *path = g->program->paths + variant->first_path;
+    int found = !path->tests;
+    for (u32 i = 0; i < variant->paths && !found; i++) {
+        found = passes(g, path, g->slot);
+        if (!found) path++;
+    }
+    if (found < 0) {
+        hand_over(g, rule);
+        return;
+    }
+    if (!found || path->result < 0) return;
+    if (g->explain) {
+        apply_explained(g, rule, path);
+        if (g->limits.nodes && g->live > g->limits.nodes) g->stop = STOP_NODES;
+        return;
+    }
+    if (path != g->batch_path) {
+        flush(g);
+        g->batch_path = path;
+    }
+    u32 *kept = g->batch[g->batched];
+    for (u32 i = 0; i < rule->slots; i++) kept[i] = g->slot[i];
+    if (++g->batched == BATCH) flush(g);
+}
+
+// ---- its nodes
+
+static u32 number_class(EGraph *g, const Instruction *q, const u32 *slot, int *fits) {
+    i64 made;
+    const DType *d = g->program->dtypes + q->dtype;
+    if (!compute(g, g->program->code + q->first, q->length, slot, &made) || d->kind == FLOAT) {
+        *fits = 0;
+        return NONE;
+    }
+    if (d->kind == BOOL) return constant_class(g, q->dtype, NUMBER_BOOL, made != 0);
+    if (d->kind != INDEX) {
+        if (d->bits < 64) {
+            u64 x = (u64)made & (((u64)1 << d->bits) - 1);
+            if (d->kind == SIGNED && x >> (d->bits - 1)) x -= (u64)1 << d->bits;
+            made = (i64)x;
+        } else if (d->kind == UNSIGNED && made < 0) {
+            *fits = 0;
+            return NONE;
+        }
+    }
+    return constant_class(g, q->dtype, NUMBER_INT, made);
+}
+
+u32 explained_number(EGraph *g, const Instruction *q, const u32 *slot) {
+    int fits = 1;
+    const u32 made = number_class(g, q, slot, &fits);
+    return fits ? made : NONE;
+}
+
+static int instruct(EGraph *g, const Instruction *q, u32 head, u32 *slot, u32 into) {
+    int fits = 1;
+    switch (q->kind) {
+        case MAKE_CONSTANT:
+            slot[q->out] = constant_class(g, q->dtype, q->number, q->value);
+            break;
+        case MAKE_NUMBER: slot[q->out] = number_class(g, q, slot, &fits); break;
+        default: {
+            u32 kids[KIDS];
+            for (u32 i = 0; i < q->arity; i++) kids[i] = slot[q->kid[i]];
+            slot[q->out] = g->explain ? term_of(g, head, kids) : insert(g, head, kids, into);
+        }
+    }
+    return fits;
+}
+
+// One node with at most two children for each match of the batch, in the class of slot `into`.
+static void make_small(EGraph *g, const Instruction *q, u32 count, const u8 *dropped, u32 into) {
+    const u32 head = head_of_symbol(g, q->symbol), arity = q->arity;
+    const u32 sorted = (u32)g->heads[head].commutative;
+    u32 kids[BATCH][2];
+    u8 turned[BATCH];
+    for (u32 k = 0; k < count; k++) {
+        const u32 *slot = g->batch[k];
+        if (dropped[k]) continue;
+        u32 a = arity ? find(g, slot[q->kid[0]]) : NONE, b = arity > 1 ? find(g, slot[q->kid[1]]) : NONE;
+        turned[k] = 0;
+        if (sorted && a > b) {
+            const u32 other = a;
+            a = b;
+            b = other;
+            turned[k] = SWAPPED;
+        }
+        kids[k][0] = a;
+        kids[k][1] = b;
+        FETCH(g->table + (mix(head, a, b) & (g->table_room - 1)));
+    }
+    const u64 unions = g->unions;
+    for (u32 k = 0; k < count && !g->stop; k++) {
+        if (dropped[k]) continue;
+        u32 *slot = g->batch[k];
+        u32 a = kids[k][0], b = kids[k][1], turn = turned[k];
+        if (g->unions != unions) {  // what was canonical may not be any more
+            if (arity) a = find(g, slot[q->kid[0]]);
+            if (arity > 1) b = find(g, slot[q->kid[1]]);
+            turn = 0;
+            if (sorted && a > b) {
+                const u32 other = a;
+                a = b;
+                b = other;
+                turn = SWAPPED;
+            }
+        }
+        g->match = slot;
+        slot[q->out] = insert_small(g, head, arity, a, b, turn, into < SLOTS ? slot[into] : NONE);
+    }
+}
+
+void flush(EGraph *g) {
+    const u32 count = g->batched;
+    g->batched = 0;
+    if (!count) return;
+    const Rule *rule = g->program->rules + g->rule;
+    RuleState *state = g->states + g->rule;
+    const Path *path = g->batch_path;
+    const Instruction *first = g->program->instructions + path->first_instruction;
+    const u64 adds = g->adds, unions = g->unions;
+    u8 dropped[BATCH] = {0};
+    for (u32 i = 0; i < path->instructions && !g->stop; i++) {
+        const Instruction *q = first + i;
+        const int last = i + 1 == path->instructions && q->out == path->result;
+        if (q->kind == MAKE_NODE && q->arity <= 2) {
+            make_small(g, q, count, dropped, last ? rule->root : SLOTS);
+            continue;
+        }
+        const u32 head = q->kind == MAKE_NODE ? head_of_symbol(g, q->symbol) : NONE;
+        for (u32 k = 0; k < count && !g->stop; k++) {
+            u32 *slot = g->batch[k];
+            if (dropped[k]) continue;
+            g->match = slot;
+            if (!instruct(g, q, head, slot, last && q->kind == MAKE_NODE ? slot[rule->root] : NONE)) {
+                // a number that does not fit: the caller's function makes it
+                memcpy(g->slot, slot, rule->slots * sizeof(u32));
+                hand_over(g, rule);
+                dropped[k] = 1;
+            }
+        }
+    }
+    for (u32 k = 0; k < count && !g->stop; k++) {
+        if (dropped[k]) continue;
+        g->match = g->batch[k];
+        unite(g, g->batch[k][path->result], g->batch[k][rule->root]);
+    }
+    g->match = NULL;
+    state->added += g->adds - adds;
+    state->united += g->unions - unions;
+    if (g->limits.nodes && g->live > g->limits.nodes && !g->stop) g->stop = STOP_NODES;
+}

@@ -1,0 +1,107 @@
+// Which classes are one.
+#include "egraph.h"
+
+u32 new_class(EGraph *g) {
+    if (g->class_count == g->class_room) {
+        const u64 wanted = (u64)g->class_count + 1;
+        u32 room = g->class_room;
+        // every array first, the room last: a failure in between leaves all of them large enough
+        g->weight = eg_grow(g, g->weight, &room, wanted, sizeof(u32));
+        room = g->class_room;
+        g->blame = eg_grow(g, g->blame, &room, wanted, sizeof(u32));
+        room = g->class_room;
+        g->facts = eg_grow(g, g->facts, &room, wanted, sizeof(Fact));
+        room = g->class_room;
+        g->fact_stamp = eg_grow(g, g->fact_stamp, &room, wanted, sizeof(u32));
+        room = g->class_room;
+        g->term_stamp = eg_grow(g, g->term_stamp, &room, wanted, sizeof(u32));
+        if (g->priced) {
+            room = g->class_room;
+            g->best = eg_grow(g, g->best, &room, wanted, sizeof(Best));
+        }
+        room = g->class_room;
+        g->parent = eg_grow(g, g->parent, &room, wanted, sizeof(u32));
+        g->class_room = room;
+    }
+    const u32 cls = g->class_count++;
+    g->parent[cls] = cls;
+    g->weight[cls] = 1;
+    g->blame[cls] = g->rule;
+    g->fact_stamp[cls] = g->term_stamp[cls] = g->now + 1;
+    if (g->priced) g->best[cls] = (Best){-1.0, 0, NONE};
+    return cls;
+}
+
+static void report(EGraph *g, u32 kind, u32 a, u32 b) {
+    if (g->stop == CONFLICT_FOUND) return;
+    g->stop = CONFLICT_FOUND;
+    g->conflict.kind = kind;
+    g->conflict.rule = g->rule != NONE ? g->rule : g->blame[a] != NONE ? g->blame[a] : g->blame[b];
+    g->conflict.a = a;
+    g->conflict.b = b;
+    memcpy(g->conflict.slot, g->match ? g->match : g->slot, sizeof g->slot);
+}
+
+// What is known of one more class or node, of the class `other`, holds for `cls` too.
+int refine_as(EGraph *g, u32 cls, const Fact *by, u32 other) {
+    u32 why = 0;
+    Fact *own = g->facts + cls;
+    const int changed = meet(own, by, &why);
+    if (why) {
+        report(g, why, cls, other);
+        return 0;
+    }
+    if (changed) {
+        settle(g->program->dtypes + own->dtype, own);
+        touch(g, cls);
+    }
+    return changed;
+}
+
+int refine(EGraph *g, u32 cls, const Fact *by) { return refine_as(g, cls, by, cls); }
+
+// Makes two classes one; returns whether they were two. The heavier one keeps its id. What the
+// loser's nodes and parents need is done by the next rebuild.
+int unite(EGraph *g, u32 a, u32 b) {
+    a = find(g, a);
+    b = find(g, b);
+    if (a == b) return 0;
+    if (g->weight[a] < g->weight[b] || (g->weight[a] == g->weight[b] && a > b)) {
+        const u32 other = a;
+        a = b;
+        b = other;
+    }
+    if (g->facts[a].dtype != g->facts[b].dtype) {
+        report(g, DIFFERENT_DTYPES, a, b);
+        return 0;
+    }
+    ROOM(g, losers, loser_room, (u64)g->loser_count + 1);
+    refine_as(g, a, g->facts + b, b);
+    if (g->stop == CONFLICT_FOUND) return 0;
+    // the loser's parents see the winner's facts, which may be better than what they saw
+    if (memcmp(g->facts + a, g->facts + b, offsetof(Fact, refined))) touch(g, a);
+    g->parent[b] = a;
+    g->weight[a] += g->weight[b];
+    if (g->rule != NONE) g->blame[a] = g->rule;
+    g->losers[g->loser_count++] = b;
+    g->unions++;
+    return 1;
+}
+
+u32 eg_find(EGraph *g, u32 cls) { return find(g, cls); }
+
+int eg_unite(EGraph *g, u32 a, u32 b, u32 rule, u32 kind, u32 data) {
+    if (setjmp(g->escape)) return -1;
+    const u32 before = g->rule;
+    g->rule = rule;
+    const int were_two = find(g, a) != find(g, b);
+    if (g->explain && were_two) {
+        join_terms(g, a, b, kind, data);
+    }
+    const int united = unite(g, a, b);
+    if (rule != NONE && rule < g->state_count) g->states[rule].united += (u64)united;
+    g->rule = before;
+    return g->stop == CONFLICT_FOUND ? -1 : united;
+}
+
+Conflict eg_conflict(const EGraph *g) { return g->conflict; }

@@ -1,0 +1,457 @@
+"""`EGraph`: an e-graph of nodes of the IR, and the rules that run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from opgraft.api import EqualitySet, Ops, PatternMatcher, UOp, errors
+
+from opgraft_egraph import codes
+from opgraft_egraph.codes import NONE, SWAPPED
+from opgraft_egraph.cost import seed_cost
+from opgraft_egraph.engine import EngineMaker, Fact, NodeRow, default_engine
+from opgraft_egraph.language import children, closed, decode, encode, key_of
+from opgraft_egraph.patterns import Match, Part, describe
+from opgraft_egraph.report import UNLIMITED, Report, Schedule, saturate
+from opgraft_egraph.ruleset import RuleSet, ruleset_of
+
+_EMPTY: Final = EqualitySet([])
+_BY_RULE: Final = codes.BY_RULE
+
+
+class EGraph:
+    """Classes of equal nodes. Two nodes are in one class if they were said to be equal, if a rule
+    says so, or if they are the same operation on equal sources.
+
+    >>> a, b = UOp.variable("a", 0, 9), UOp.variable("b", 0, 9)
+    >>> graph = EGraph(a + b)
+    >>> graph.merge(a, b), graph.merge(a, b)
+    (True, False)
+    >>> graph.add(a + a)
+    True
+    >>> graph.find(a + b) is graph.find(a + a)
+    True
+    """
+
+    def __init__(
+        self,
+        root: UOp | Iterable[UOp] = (),
+        rules: PatternMatcher = _EMPTY,
+        *,
+        ctx: Any = None,
+        cost: Callable[[UOp], float] = seed_cost,
+        explain: bool = False,
+        power_of_two: float = -1.0,
+        engine: EngineMaker | None = None,
+    ) -> None:
+        self.ruleset: Final[RuleSet] = ruleset_of(rules)
+        self.language: Final = self.ruleset.language
+        self.ctx: Final = ctx
+        self.explain: Final = explain
+        self._cost: Final = cost
+        self._power_of_two: Final = power_of_two
+        limits = UNLIMITED.limits(power_of_two)
+        self.engine: Final = (engine or default_engine())(
+            self.language.book, limits, True, explain
+        )
+        self._heads: Final[dict[Any, int]] = {}
+        self._shown: Final[list[UOp | None]] = []
+        """A node of each head; None: a constant."""
+        self._ids: Final[dict[UOp, int]] = {}
+        self._others: Final[list[Any]] = []
+        """Values of constants that the engine cannot hold."""
+        self._terms: Final[dict[int, tuple[int, UOp]]] = {}
+        self._made: Final[dict[Any, UOp | None]] = {}
+        self._calls: Final[dict[str, int]] = {}
+        self._failure: errors.RewriteError | None = None
+        self._learnt = 0
+        self._refresh()
+        self.roots: Final = (root,) if isinstance(root, UOp) else tuple(root)
+        for one in self.roots:
+            self._id(one)
+
+    # ---- growing
+
+    def add(self, uop: UOp) -> bool:
+        """Put a node, and all below it, into the graph; whether it was not there before."""
+        if uop in self._ids:
+            return False
+        self._id(uop)
+        return True
+
+    def __contains__(self, uop: object) -> bool:
+        return uop in self._ids
+
+    def _id(self, uop: UOp) -> int:
+        """The class (with explanations: the term) of a node, which is added if need be."""
+        ids = self._ids
+        found = ids.get(uop)
+        if found is not None:
+            return found
+        add, heads = self.engine.add, self._heads
+        for n in uop.toposort(lambda n: n not in ids):
+            if n in ids:
+                continue
+            if n.is_const:
+                ids[n] = self._constant(n)
+                continue
+            head = heads.get(key_of(n))
+            if head is None:
+                head = self._head(n)
+            ids[n] = add(head, [ids[s] for s in children(n)])
+        return ids[uop]
+
+    def _constant(self, n: UOp) -> int:
+        self._sync()
+        value = n.const_value
+        encoded = encode(value)
+        if encoded is None:
+            if value not in self._others:
+                self._others.append(value)
+            encoded = codes.ELSEWHERE, self._others.index(value)
+        dtype = self.language.dtype(n.dtype)
+        self._refresh()
+        made = self.engine.constant(dtype, *encoded)
+        self._sync()
+        return made
+
+    def _head(self, n: UOp) -> int:
+        self._sync()
+        key = key_of(n)
+        found = self._heads.get(key)
+        if found is not None:
+            return found
+        symbol = self.language.known_symbol(key)
+        row = self.language.row(n, self._cost(n))
+        self._refresh()
+        if symbol is not None:
+            self.engine.symbol_head(symbol)
+            self._sync()
+            return self._heads[key]
+        found = self.engine.head(row, self.language.selects(n.op, n.dtype, n.arg))
+        self._heads[key] = found
+        self._shown.append(n)
+        return found
+
+    def _refresh(self) -> None:
+        """Take what the language has learnt: symbols that have a head here are not made again."""
+        engine, symbols = self.engine, self.language.symbols
+        if self._learnt < len(symbols):
+            with self.language.lock:
+                first, self._learnt = self._learnt, len(symbols)
+                engine.set_prices([self._cost(n) for n in symbols])
+            for symbol in range(first, self._learnt):
+                head = self._heads.get(key_of(symbols[symbol]))
+                if head is not None:
+                    engine.bind(symbol, head)
+        engine.refresh()
+
+    def _sync(self) -> None:
+        """Learn which heads the engine has made for right sides and constants."""
+        shown, count = self._shown, self.engine.counts().heads
+        while len(shown) < count:
+            symbol = self.engine.head_at(len(shown))[0]
+            if symbol < 0:
+                shown.append(None)
+                continue
+            n = self.language.symbols[symbol]
+            self._heads[key_of(n)] = len(shown)
+            shown.append(n)
+
+    def merge(self, a: UOp, b: UOp) -> bool:
+        """Say that two nodes are equal; whether they were in two classes."""
+        united = self.engine.unite(self._id(a), self._id(b))
+        if united is None:
+            raise self._conflict()
+        self.engine.rebuild()
+        return united
+
+    # ---- looking
+
+    def find(self, uop: UOp) -> UOp:
+        """The representative of a node's class: of its members, the one that was added first."""
+        return self._representatives()[self.engine.find(self._id(uop))]
+
+    def equal(self, a: UOp, b: UOp) -> bool:
+        """Whether two nodes are in one class."""
+        return self.engine.find(self._id(a)) == self.engine.find(self._id(b))
+
+    def fact(self, uop: UOp) -> Fact:
+        """What is known of the values of a node's class."""
+        return self.engine.fact(self._id(uop))
+
+    def _representatives(self) -> dict[int, UOp]:
+        found: dict[int, UOp] = {}
+        for uop, cls in self._ids.items():
+            found.setdefault(self.engine.find(cls), uop)
+        return found
+
+    @property
+    def classes(self) -> dict[UOp, dict[UOp, None]]:
+        """The members of each class, by its representative, in the order in which they came.
+
+        Besides the nodes that were added: those that rules made, on the cheapest sources.
+        """
+        self.engine.rebuild()
+        members: dict[int, dict[UOp, None]] = {}
+        for uop, cls in self._ids.items():
+            members.setdefault(self.engine.find(cls), {})[uop] = None
+        for row in list(self.engine.dump()):
+            members.setdefault(row.cls, {})[self._node(row)] = None
+        return {next(iter(group)): group for group in members.values()}
+
+    def shown(self, head: int) -> UOp | None:
+        """A node of a head, with no matter what sources; None: of a constant."""
+        if head >= len(self._shown):
+            self._sync()
+        return self._shown[head]
+
+    # ---- terms
+
+    def _number(self, fact: Fact) -> UOp:
+        dtype = self.language.dtypes[fact.dtype]
+        assert dtype is not None
+        if fact.number == codes.ELSEWHERE:
+            return UOp.const(dtype, self._others[fact.value])
+        return UOp.const(dtype, decode(fact.number, fact.value))
+
+    def term(self, cls: int) -> UOp:
+        """The cheapest node that a class was known to equal at the last rebuild.
+
+        `cls` was canonical then.
+        """
+        terms, engine = self._terms, self.engine
+        stack = [cls]
+        while stack:
+            c = stack[-1]
+            known = terms.get(c)
+            if known is not None and known[0] == engine.term_stamp(c):
+                stack.pop()
+                continue
+            fact = engine.fact(c)
+            if fact.number:
+                terms[c] = engine.term_stamp(c), self._number(fact)
+                stack.pop()
+                continue
+            row = engine.node(engine.best(c)[0])
+            missing = [k for k in row.kids if not self._is_current(k)]
+            if missing:
+                stack += missing
+                continue
+            terms[c] = engine.term_stamp(c), self._built(row, [terms[k][1] for k in row.kids])
+            stack.pop()
+        return terms[cls][1]
+
+    def _is_current(self, cls: int) -> bool:
+        known = self._terms.get(cls)
+        return known is not None and known[0] == self.engine.term_stamp(cls)
+
+    def _built(self, row: NodeRow, kids: Sequence[UOp]) -> UOp:
+        """A node of an engine's node, its children as they were written."""
+        n = self.shown(row.head)
+        if n is None:
+            _, dtype, number, value = self.engine.head_at(row.head)
+            return self._number(Fact(0, 0, number, value, 0, 0, dtype, False))
+        if not row.kids:
+            return n
+        if row.flags & SWAPPED:
+            kids = (kids[1], kids[0])
+        return n.with_src((*kids, *closed(n)))
+
+    def _node(self, row: NodeRow) -> UOp:
+        return self._built(row, [self.term(k) for k in row.kids])
+
+    # ---- running
+
+    def run(self, schedule: Schedule = UNLIMITED) -> Report:
+        """Apply the rules until nothing is new or a limit of the schedule is reached."""
+        return saturate(
+            *(self.engine, schedule, self._apply, self.ruleset.names, self._error),
+            calls=self._calls,
+            power_of_two=self._power_of_two,
+            prepare=self._refresh,
+        )
+
+    def _apply(self, matches: list[tuple[int, tuple[int, ...]]]) -> None:
+        """Matches that the engine handed over: their functions are called, with nodes."""
+        ruleset, engine = self.ruleset, self.engine
+        self._sync()
+        for i, (way, slots) in enumerate(matches):
+            if not i & 15 and engine.over():
+                return
+            match = ruleset.matches[way]
+            if ruleset.native[way]:
+                ids = tuple(engine.fact(slots[s]).dtype for s in match.way.captures)
+                ruleset.learn(way, ids)
+            made = self._call(way, match, slots)
+            if made is None:
+                continue
+            before, result = made
+            left = slots[match.way.root]
+            if self.explain:
+                # as the function saw it, so that it can be shown the same again
+                left = self._id(before)
+                if engine.find(left) != engine.find(slots[match.way.root]):
+                    continue
+            if engine.unite(left, self._id(result), way, _BY_RULE, way) is None:
+                return
+
+    def _call(self, way: int, match: Match, slots: tuple[int, ...]) -> tuple[UOp, UOp] | None:
+        """The matched node and what the rule makes of it; None: it declines."""
+        rule = self.ruleset.rule_of[way]
+        done: dict[int, UOp] = {}
+        root = self._part(match.root, slots, done)
+        if root is None:
+            return None
+        names = match.captures
+        captures = {n: self._part(names[n], slots, done) for n, _ in rule.parameters if n in names}
+        key = (rule, root) if match.loose else (way, root, *captures.values())
+        if self.ctx is None and key in self._made:
+            made = self._made[key]
+            return None if made is None else (root, made)
+        self._calls[rule.name] = self._calls.get(rule.name, 0) + 1
+        try:
+            if match.loose:
+                made = rule.interpret(root, self.ctx)
+            else:
+                made = None
+                if all(p.pattern.predicate(done[id(p)]) for p in match.predicates):
+                    made = rule.apply(captures, self.ctx)
+        except Exception as error:
+            shown = ", ".join(f"{n}={describe(c)}" for n, c in captures.items())
+            raise errors.RewriteError(
+                f"rule {rule} failed on {describe(root)} ({shown}): {type(error).__name__}: {error}"
+            ) from error
+        if made is root:
+            made = None
+        self._made[key] = made
+        return None if made is None else (root, made)
+
+    def _part(self, part: Part, slots: tuple[int, ...], done: dict[int, UOp]) -> UOp | None:
+        """The node that stands for a part of a pattern in a match."""
+        found = done.get(id(part))
+        if found is not None:
+            return found
+        cls = slots[part.slot]
+        if part.row < 0:
+            made = self.term(cls)
+        else:
+            row = self.engine.node(slots[part.row])
+            if part.kids is None or part.each:
+                made = self._built(row, [self.term(k) for k in row.kids])
+            else:
+                kids = [self._part(kid, slots, done) for kid in part.kids]
+                kids += [self.term(k) for k in row.kids[len(kids) :]]
+                n = self.shown(row.head)
+                assert n is not None
+                made = n.with_src((*kids, *closed(n))) if row.kids else n
+        done[id(part)] = made
+        return made
+
+    def _conflict(self) -> errors.RewriteError:
+        """The error where a class would hold what cannot be one."""
+        c = self.engine.conflict()
+        if c.way == NONE:
+            who = "the caller's merge"
+        else:
+            rule = self.ruleset.rule_of[c.way]
+            who = f"rule {rule}"
+            match = self.ruleset.matches[c.way]
+            parts = [f"{n}={self._shown_class(c.slots[p.slot])}" for n, p in match.captures.items()]
+            if parts:
+                who += f" on {', '.join(parts)}"
+        a, b = self.engine.fact(c.a), self.engine.fact(c.b)
+        what = {
+            codes.DIFFERENT_CONSTANTS: "two constants",
+            codes.DIFFERENT_DTYPES: "two dtypes",
+            codes.DISJOINT_INTERVALS: "disjoint ranges of values",
+            codes.DISJOINT_REMAINDERS: "different remainders",
+        }[c.kind]
+        return errors.RewriteError(
+            f"{who} would put {what} into one class: {self._shown_class(c.a)} with "
+            f"{self._shown_fact(a)}, and {self._shown_class(c.b)} with {self._shown_fact(b)}",
+            remedy="It does not hold for every value, so it is no equality.",
+        )
+
+    _error = _conflict
+
+    def _shown_class(self, cls: int) -> str:
+        for uop, known in self._ids.items():
+            if known == cls:
+                return describe(uop)
+        root = self.engine.find(cls)
+        for uop, known in self._ids.items():
+            if self.engine.find(known) == root:
+                return describe(uop)
+        return f"class {cls}"
+
+    def _shown_fact(self, fact: Fact) -> str:
+        dtype = self.language.dtypes[fact.dtype]
+        if fact.number:
+            return f"the value {self._number(fact).const_value!r} of {dtype}"
+        ends = [
+            "-inf" if fact.low == codes.LEAST else fact.low,
+            "inf" if fact.high == codes.MOST else fact.high,
+        ]
+        rest = f", {fact.rest} modulo {fact.modulus}" if fact.modulus > 1 else ""
+        return f"values of {dtype} in [{ends[0]}, {ends[1]}]{rest}"
+
+    # ---- answers
+
+    def extract(
+        self,
+        *roots: UOp,
+        cost: Callable[[UOp], float] | None = None,
+        dag: bool = True,
+    ) -> tuple[UOp, ...]:
+        """The cheapest equals of the roots (those of the graph, if none are given), together.
+
+        `cost` is the price of one node by itself; without it, the one that the graph was made
+        with. With `dag` a node that is used twice is paid once.
+        """
+        wanted = roots or self.roots
+        self.engine.rebuild()
+        rows = {row.id: row for row in self.engine.dump()}
+        prices: list[float] | None = None
+        if cost is not None:
+            prices = [0.0] * self.engine.counts().nodes
+            for row in rows.values():
+                prices[row.id] = cost(self._node(row))
+        ids = [self.engine.find(self._id(r)) for r in wanted]
+        choice, _ = self.engine.extract(prices, ids, dag)
+        done: dict[int, UOp] = {}
+        for cls in ids:
+            self._choose(cls, rows, choice, done)
+        return tuple(done[cls] for cls in ids)
+
+    def _choose(
+        self, cls: int, rows: Mapping[int, NodeRow], choice: Sequence[int], done: dict[int, UOp]
+    ) -> None:
+        stack = [cls]
+        while stack:
+            c = stack[-1]
+            if c in done:
+                stack.pop()
+                continue
+            row = rows[choice[c]]
+            missing = [k for k in row.kids if k not in done]
+            if missing:
+                stack += missing
+                continue
+            done[c] = self._built(row, [done[k] for k in row.kids])
+            stack.pop()
+
+    def nodes(self) -> Iterator[tuple[NodeRow, UOp]]:
+        """Every node of the engine, and the node that it stands for on the cheapest sources."""
+        self.engine.rebuild()
+        for row in list(self.engine.dump()):
+            yield row, self._node(row)
+
+    def __len__(self) -> int:
+        """How many classes there are."""
+        return self.engine.counts().classes
+
+
+def is_effect(n: UOp) -> bool:
+    return n.op in (Ops.STORE, Ops.END, Ops.SINK)

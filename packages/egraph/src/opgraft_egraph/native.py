@@ -1,0 +1,310 @@
+"""`NativeEngine`: the C engine, called through cffi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from opgraft_egraph._engine import ffi, lib
+
+from opgraft_egraph.book import Book, HeadRow, Variant
+from opgraft_egraph.codes import NONE
+from opgraft_egraph.engine import Conflict, Counts, Fact, Limits, NodeRow, Tally, TermRow
+
+_EMPTY: Final = ffi.NULL
+
+
+def _array(kind: str, rows: Sequence[Any]) -> Any:
+    return ffi.new(f"{kind}[]", list(rows) or 1)
+
+
+class _Tables:
+    """Flat arrays of a book, in the order in which the engine's structures point to them."""
+
+    def __init__(self, book: Book) -> None:
+        self.rules: list[Any] = []
+        self.plans: list[Any] = []
+        self.steps: list[Any] = []
+        self.guards: list[Any] = []
+        self.atoms: list[Any] = []
+        self.variants: list[Any] = []
+        self.paths: list[Any] = []
+        self.tests: list[Any] = []
+        self.instructions: list[Any] = []
+        self.code: list[int] = []
+        for way, plans, variants in zip(book.ways, book.plans, book.variants):
+            first_plan, first_variant, first_atom = map(len, (self.plans, self.variants, self.atoms))
+            for plan in plans:
+                first = len(self.steps)
+                for step in plan:
+                    self._step(step)
+                self.plans.append((first, len(plan)))
+            for variant in variants:
+                self._variant(variant)
+            for atom in reversed(way.atoms):
+                self.atoms.append((atom.row, atom.out, len(atom.kids), 0, atom.kids))
+            self.rules.append(
+                (
+                    *(first_plan, len(plans), way.slots, way.root, len(way.captures), way.terms),
+                    *(way.captures, first_variant, len(variants), first_atom, len(way.atoms)),
+                )
+            )
+
+    def _step(self, step: Any) -> None:
+        atom, first = step.atom, len(self.guards)
+        self.guards += step.guards
+        guards = len(step.guards)
+        if atom is None:
+            row = (step.source, 0, 0, 0, 0, 0, step.slot, 0, (), 0, 0, guards, 0, 0, first)
+        else:
+            row = (
+                *(step.source, step.old, atom.swap, atom.open, len(atom.kids), step.position),
+                *(atom.out, atom.row, atom.kids, step.known, atom.each, guards, 0),
+                *(atom.selector, first),
+            )
+        self.steps.append(row)
+
+    def _variant(self, variant: Variant) -> None:
+        first_path = len(self.paths)
+        for path in variant.paths:
+            first_test, first_instruction = len(self.tests), len(self.instructions)
+            for test in path.tests:
+                self.tests.append((len(self.code), len(test.code), test.expected))
+                self.code += test.code
+            for q in path.instructions:
+                self.instructions.append(
+                    (
+                        *(q.kind, q.out, len(q.kids), q.number, q.kids, q.symbol, q.dtype, q.value),
+                        *(len(self.code), len(q.code)),
+                    )
+                )
+                self.code += q.code
+            self.paths.append(
+                (
+                    *(first_test, len(path.tests), first_instruction, len(path.instructions)),
+                    path.result,
+                )
+            )
+        self.variants.append((variant.dtypes, first_path, len(variant.paths)))
+
+
+class _Program:
+    """A copy of a book in C. It lives as long as a graph uses it, whatever the book does."""
+
+    def __init__(self, book: Book) -> None:
+        tables, words = _Tables(book), book.words
+        self.version: Final = book.version
+        self.words: Final = words
+        selects: list[int] = []
+        for _, bits in book.symbols:
+            selects += _words(bits, words)
+        symbols = [_head(row, i) for i, (row, _) in enumerate(book.symbols)]
+        self.parts: Final = [
+            _array("Rule", tables.rules),
+            _array("Plan", tables.plans),
+            _array("Step", tables.steps),
+            _array("Guard", tables.guards),
+            _array("Atom", tables.atoms),
+            _array("Variant", tables.variants),
+            _array("Path", tables.paths),
+            _array("Test", tables.tests),
+            _array("Instruction", tables.instructions),
+            _array("i64", tables.code),
+            _array("DType", book.dtypes),
+            _array("Head", symbols),
+            _array("u64", selects),
+        ]
+        counts = (len(book.ways), len(book.symbols), len(book.dtypes), words)
+        self.program: Final = ffi.new("Program *", (*self.parts, *counts))
+
+
+def _words(bits: int, words: int) -> list[int]:
+    return [bits >> 64 * i & 0xFFFFFFFFFFFFFFFF for i in range(words)]
+
+
+def _head(row: HeadRow, symbol: int) -> tuple[Any, ...]:
+    return (*row[:4], symbol, *row[4:])
+
+
+def _program(book: Book) -> _Program:
+    found: _Program | None = book.copies.get("native")
+    if found is None or found.version != book.version:
+        found = book.copies["native"] = _Program(book)
+    return found
+
+
+class NativeEngine:
+    """An e-graph in C. Freed with this object."""
+
+    name: Final = "C"
+
+    def __init__(self, book: Book, limits: Limits, priced: bool, explain: bool) -> None:
+        self.book: Final = book
+        self._program = _program(book)
+        g = lib.eg_new(self._program.program, ffi.new("Limits *", limits), priced, explain)
+        if g == _EMPTY:
+            raise MemoryError("no memory for an e-graph")
+        self._g: Final = ffi.gc(g, lib.eg_free)
+        self._kids: Final = ffi.new("u32[]", 64)
+        self._out: Final = ffi.new("u32[]", 256)
+
+    # ---- growing
+
+    def refresh(self) -> None:
+        """Take what the book has learnt."""
+        if self._program.version != self.book.version:
+            self._program = _program(self.book)
+            lib.eg_program(self._g, self._program.program)
+
+    def set_limits(self, limits: Limits) -> None:
+        lib.eg_limits(self._g, ffi.new("Limits *", limits))
+
+    def head(self, row: HeadRow, selects: int) -> int:
+        words = self._program.words
+        bits = ffi.new("u64[]", [selects] if words == 1 else _words(selects, words))
+        return self._made(lib.eg_head(self._g, ffi.new("Head *", _head(row, -1)), bits))
+
+    def symbol_head(self, symbol: int) -> int:
+        """The head of a symbol of the book."""
+        return self._made(lib.eg_symbol_head(self._g, symbol))
+
+    def bind(self, symbol: int, head: int) -> None:
+        """Say that a symbol, which the book has just learnt, has a head here already."""
+        self.refresh()
+        if not lib.eg_bind(self._g, symbol, head):
+            raise MemoryError("no memory for the e-graph to grow")
+
+    def set_prices(self, prices: Sequence[float]) -> None:
+        """What the heads of symbols cost that are made from now on."""
+        self._prices = ffi.new("double[]", list(prices) or 1)
+        lib.eg_prices(self._g, self._prices, len(prices))
+
+    def add(self, head: int, kids: Sequence[int]) -> int:
+        count = len(kids)
+        if count <= 64:
+            own = self._kids
+            for i in range(count):
+                own[i] = kids[i]
+        else:
+            own = ffi.new("u32[]", kids)
+        return self._made(lib.eg_add(self._g, head, own))
+
+    def constant(self, dtype: int, number: int, value: int) -> int:
+        return self._made(lib.eg_constant(self._g, dtype, number, value))
+
+    def _made(self, made: int) -> int:
+        if made == NONE:
+            raise MemoryError("no memory for the e-graph to grow")
+        return made
+
+    def find(self, cls: int) -> int:
+        return int(lib.eg_find(self._g, cls))
+
+    def unite(self, a: int, b: int, rule: int = NONE, kind: int = 2, data: int = 0) -> bool | None:
+        """Whether they were two; None: they conflict."""
+        united = lib.eg_unite(self._g, a, b, rule, kind, data)
+        return None if united < 0 else bool(united)
+
+    def touch(self, cls: int) -> None:
+        lib.eg_touch(self._g, cls)
+
+    def rebuild(self) -> None:
+        lib.eg_rebuild(self._g)
+
+    # ---- running
+
+    def run(self) -> int:
+        return int(lib.eg_run(self._g))
+
+    def over(self) -> int:
+        return int(lib.eg_over(self._g))
+
+    def buffer(self) -> list[tuple[int, tuple[int, ...]]]:
+        """The matches that wait for the caller: (way, slots)."""
+        count = ffi.new("u64 *")
+        raw = lib.eg_buffer(self._g, count)
+        numbers = ffi.unpack(raw, count[0]) if count[0] else []
+        ways, made, at = self.book.ways, [], 0
+        while at < len(numbers):
+            way = numbers[at]
+            end = at + 1 + ways[way].slots
+            made.append((way, tuple(numbers[at + 1 : end])))
+            at = end
+        lib.eg_buffer_done(self._g)
+        return made
+
+    # ---- looking
+
+    def counts(self) -> Counts:
+        c = lib.eg_counts(self._g)
+        return Counts(
+            *(c.nodes, c.live, c.classes, c.ids, c.heads, c.round, c.stop, c.now),
+            *(c.adds, c.unions, c.matches, c.bytes),
+        )
+
+    def fact(self, cls: int) -> Fact:
+        f = lib.eg_fact(self._g, cls)
+        return Fact(
+            f.low, f.high, f.number, f.value, f.modulus, f.rest, f.dtype, bool(f.nonzero)
+        )
+
+    def head_at(self, head: int) -> tuple[int, int, int, int]:
+        """(symbol or -1, dtype, kind of number, value) of a head."""
+        h = lib.eg_head_at(self._g, head)
+        return h.symbol, h.dtype, h.number, h.value
+
+    def node(self, node: int) -> NodeRow:
+        out = self._out
+        needed = lib.eg_node(self._g, node, out, 256)
+        if needed > 256:
+            out = ffi.new("u32[]", needed)
+            lib.eg_node(self._g, node, out, needed)
+        return NodeRow(node, out[0], out[1], out[2], tuple(out[4:needed]))
+
+    def dump(self) -> Iterator[NodeRow]:
+        """All nodes, by id, with canonical classes."""
+        room = lib.eg_dump(self._g, _EMPTY, 0)
+        out = ffi.new("u32[]", room or 1)
+        lib.eg_dump(self._g, out, room)
+        numbers, at = ffi.unpack(out, room) if room else [], 0
+        while at < room:
+            end = at + 5 + numbers[at + 4]
+            yield NodeRow(*numbers[at : at + 4], tuple(numbers[at + 5 : end]))
+            at = end
+
+    def best(self, cls: int) -> tuple[int, float]:
+        """The node with which the cheapest term of a class begins (NONE: there is none), its cost."""
+        cost = ffi.new("double *")
+        return lib.eg_best(self._g, cls, cost), cost[0]
+
+    def term_stamp(self, cls: int) -> int:
+        """A number that grows when the cheapest term of a class changes."""
+        return int(lib.eg_term_stamp(self._g, cls))
+
+    def extract(
+        self, prices: Sequence[float] | None, roots: Sequence[int], dag: bool
+    ) -> tuple[list[int], float]:
+        """A node (or NONE) for each class, and the cost of what they make of the roots."""
+        choice = ffi.new("u32[]", lib.eg_counts(self._g).ids or 1)
+        cost = ffi.new("double *")
+        given = _EMPTY if prices is None else ffi.new("double[]", list(prices) or 1)
+        wanted = ffi.new("u32[]", list(roots) or 1)
+        if not lib.eg_extract(self._g, given, wanted, len(roots), dag, choice, cost):
+            raise MemoryError("no memory for the extraction")
+        return ffi.unpack(choice, len(choice)), cost[0]
+
+    def term(self, term: int) -> TermRow:
+        out = self._out
+        needed = lib.eg_term(self._g, term, out, 256)
+        if needed > 256:
+            out = ffi.new("u32[]", needed)
+            lib.eg_term(self._g, term, out, needed)
+        return TermRow(out[0], out[1], out[2], out[3], tuple(out[5:needed]))
+
+    def tally(self, way: int) -> Tally:
+        t = lib.eg_tally(self._g, way)
+        return Tally(t.matches, t.added, t.united, t.seconds, t.bans)
+
+    def conflict(self) -> Conflict:
+        c = lib.eg_conflict(self._g)
+        return Conflict(c.kind, c.rule, c.a, c.b, tuple(c.slot))

@@ -1,0 +1,24 @@
+"""The plugin: what opgraft-egraph adds to opgraft. Only what a process uses is imported."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from opgraft.api import Optimizer, OptimizerSpec
+
+API: Final = (1, 0)
+
+
+def _make() -> Optimizer:
+    from opgraft_egraph.optimizer import EGraphOptimizer  # late: listing plugins needs no engine
+
+    return EGraphOptimizer()
+
+
+def opgraft_optimizers() -> list[OptimizerSpec]:
+    """`egraph`, for who asks for it by OPTIMIZER=egraph or EGRAPH=1."""
+    return [
+        OptimizerSpec(
+            "egraph", _make, priority=0, description="equality saturation, never worse than greedy"
+        )
+    ]

@@ -1,0 +1,536 @@
+"""From the function of a rule to instructions of an engine, by calling it on symbols.
+
+A rule's function is called with a `Symbol` for each capture. If it only builds nodes of them,
+asks for their dtypes, and compares numbers that the engines know (constants, bounds), what it
+does is written down: one `Path` for each way through its comparisons. Anything else raises
+`Untraceable`, and the rule is called back with nodes.
+
+Dtypes are real while a function is traced, so there is a trace for each choice of them.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import math
+from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType
+from typing import Any, Final, TypeAlias
+
+from opgraft.api import DType, GroupOp, Ops, UOp, dtypes
+
+from opgraft_egraph import codes
+from opgraft_egraph.book import Instruction, Path, Test, Variant
+from opgraft_egraph.codes import KIDS, SLOTS
+from opgraft_egraph.language import Language, encode
+
+Code: TypeAlias = "tuple[int, ...]"
+
+_MOST_PATHS: Final = 12
+_MOST_CODE: Final = 48
+_PLACE: Final = UOp.variable("?", 0, 0)
+"""Stands for sources in the nodes that show the heads of right sides."""
+
+
+class Untraceable(Exception):
+    """The function asks for what only nodes can answer."""
+
+
+class _Trace:
+    """One call of the function: the answers so far, and those that were given in advance."""
+
+    def __init__(self, given: tuple[bool, ...]) -> None:
+        self.given: Final = given
+        self.tests: Final[list[Test]] = []
+        self.known: Final[dict[Code, bool]] = {}
+
+    def decide(self, code: Code) -> bool:
+        answer = self.known.get(code)
+        if answer is None:
+            place = len(self.tests)
+            if place >= _MOST_PATHS or len(code) > _MOST_CODE:
+                raise Untraceable("too many comparisons")
+            answer = self.given[place] if place < len(self.given) else True
+            self.known[code] = answer
+            self.tests.append(Test(code, answer))
+        return answer
+
+
+class Truth:
+    """A comparison of numbers that are not known yet. Asking for it chooses a path."""
+
+    __slots__ = ("code", "trace")
+
+    def __init__(self, trace: _Trace, code: Code) -> None:
+        self.trace: Final = trace
+        self.code: Final = code
+
+    def __bool__(self) -> bool:
+        return self.trace.decide(self.code)
+
+
+def _opposite(x: Truth) -> Truth:
+    return Truth(x.trace, (*x.code, codes.N_NOT))
+
+
+class Number:
+    """A number that the engine will know: a constant, a bound, or computed of them."""
+
+    __slots__ = ("code", "trace")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, trace: _Trace, code: Code) -> None:
+        if len(code) > _MOST_CODE:
+            raise Untraceable("a long computation")
+        self.trace: Final = trace
+        self.code: Final = code
+
+    def _code(self, other: Any) -> Code:
+        if isinstance(other, Number):
+            return other.code
+        if isinstance(other, float):
+            if math.isinf(other):
+                return (codes.PUSH, codes.LEAST if other < 0 else codes.MOST)
+            raise Untraceable("a float")
+        if isinstance(other, int):  # bool too
+            if not codes.LEAST < other < codes.MOST:
+                raise Untraceable("a large number")
+            return (codes.PUSH, int(other))
+        raise Untraceable(f"a number with {other!r}")
+
+    def _binary(self, op: int, other: Any) -> Number:
+        return Number(self.trace, (*self.code, *self._code(other), op))
+
+    def _reflected(self, op: int, other: Any) -> Number:
+        return Number(self.trace, (*self._code(other), *self.code, op))
+
+    def __add__(self, other: Any) -> Number:
+        return self._binary(codes.N_ADD, other)
+
+    def __radd__(self, other: Any) -> Number:
+        return self._reflected(codes.N_ADD, other)
+
+    def __sub__(self, other: Any) -> Number:
+        return self._binary(codes.N_SUB, other)
+
+    def __rsub__(self, other: Any) -> Number:
+        return self._reflected(codes.N_SUB, other)
+
+    def __mul__(self, other: Any) -> Number:
+        return self._binary(codes.N_MUL, other)
+
+    def __rmul__(self, other: Any) -> Number:
+        return self._reflected(codes.N_MUL, other)
+
+    def __floordiv__(self, other: Any) -> Number:
+        return self._binary(codes.N_DIV, other)
+
+    def __rfloordiv__(self, other: Any) -> Number:
+        return self._reflected(codes.N_DIV, other)
+
+    def __mod__(self, other: Any) -> Number:
+        return self._binary(codes.N_MOD, other)
+
+    def __rmod__(self, other: Any) -> Number:
+        return self._reflected(codes.N_MOD, other)
+
+    def __and__(self, other: Any) -> Number:
+        return self._binary(codes.N_AND, other)
+
+    def __or__(self, other: Any) -> Number:
+        return self._binary(codes.N_OR, other)
+
+    def __xor__(self, other: Any) -> Number:
+        return self._binary(codes.N_XOR, other)
+
+    def __lshift__(self, other: Any) -> Number:
+        return self._binary(codes.N_SHL, other)
+
+    def __rlshift__(self, other: Any) -> Number:
+        return self._reflected(codes.N_SHL, other)
+
+    def __rshift__(self, other: Any) -> Number:
+        return self._binary(codes.N_SHR, other)
+
+    def __neg__(self) -> Number:
+        return Number(self.trace, (*self.code, codes.N_NEG))
+
+    def __abs__(self) -> Number:
+        return Number(self.trace, (*self.code, codes.N_ABS))
+
+    def __lt__(self, other: Any) -> Truth:
+        return Truth(self.trace, (*self.code, *self._code(other), codes.N_LESS))
+
+    def __gt__(self, other: Any) -> Truth:
+        return Truth(self.trace, (*self._code(other), *self.code, codes.N_LESS))
+
+    def __le__(self, other: Any) -> Truth:
+        return _opposite(self > other)
+
+    def __ge__(self, other: Any) -> Truth:
+        return _opposite(self < other)
+
+    def __eq__(self, other: object) -> Truth:  # type: ignore[override]
+        return Truth(self.trace, (*self.code, *self._code(other), codes.N_EQUAL))
+
+    def __ne__(self, other: object) -> Truth:  # type: ignore[override]
+        return _opposite(self == other)
+
+    def __bool__(self) -> bool:
+        return not (self == 0)
+
+    def __index__(self) -> int:
+        raise Untraceable("a number that must be known now")
+
+    __int__ = __float__ = __round__ = __index__  # type: ignore[assignment]
+
+
+_OTHERS: Final = GroupOp.COMPARISON
+
+
+class Symbol:
+    """What a node will be: a capture (`slot`), or an operation on others."""
+
+    __slots__ = ("_arg", "_op", "_src", "constant", "dtype", "slot", "trace")
+
+    def __init__(
+        self,
+        trace: _Trace,
+        dtype: DType,
+        slot: int = -1,
+        op: Ops | None = None,
+        src: tuple[Any, ...] = (),
+        arg: Any = None,
+        constant: bool = False,
+    ) -> None:
+        self.trace: Final = trace
+        self.dtype: Final = dtype
+        self.slot: Final = slot
+        self._op: Final = op
+        self._src: Final = src
+        self._arg: Final = arg
+        self.constant: Final = constant
+
+    def __getattr__(self, name: str) -> Any:
+        raise Untraceable(f"{name} of a capture")
+
+    # ---- facts
+
+    def _fact(self, push: int) -> Number:
+        slot = self.slot
+        if slot < 0 or self.dtype.is_float:
+            raise Untraceable("a fact of what is not a capture, or of floats")
+        return Number(self.trace, (push, slot))
+
+    @property
+    def vmin(self) -> Number:
+        return self._fact(codes.PUSH_LOW)
+
+    @property
+    def vmax(self) -> Number:
+        return self._fact(codes.PUSH_HIGH)
+
+    @property
+    def is_const(self) -> Any:
+        if self.constant:
+            return True
+        slot = self.slot
+        if slot < 0:
+            raise Untraceable("whether what is made is constant")
+        return Truth(self.trace, (codes.PUSH_CONSTANT, slot))
+
+    @property
+    def const_value(self) -> Number:
+        if not self.constant:
+            raise Untraceable("the number of what may not be constant")
+        return self._fact(codes.PUSH_VALUE)
+
+    # ---- making nodes
+
+    def const_like(self, value: Any) -> Any:
+        return _constant(self.trace, self.dtype, value)
+
+    def _operand(self, value: Any) -> Any:
+        if isinstance(value, (Symbol, UOp)):
+            return value
+        return _constant(self.trace, self.dtype, value)
+
+    def alu(self, op: Ops, *others: Any) -> Symbol:
+        operands = (self, *map(self._operand, others))
+        dtype = operands[-1].dtype
+        if op in _OTHERS:
+            dtype = dtypes.bool.vec(dtype.count)
+        return Symbol(self.trace, dtype, op=op, src=operands)
+
+    def _reflected(self, op: Ops, other: Any) -> Symbol:
+        first = self._operand(other)
+        dtype = dtypes.bool.vec(self.dtype.count) if op in _OTHERS else self.dtype
+        return Symbol(self.trace, dtype, op=op, src=(first, self))
+
+    def __neg__(self) -> Symbol:
+        return self ^ True if self.dtype.is_bool else self * -1
+
+    def __sub__(self, other: Any) -> Symbol:
+        if isinstance(other, (Symbol, UOp)):
+            return self + (-other)
+        return self + _constant(self.trace, self.dtype, -other)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return (-self)._reflected(Ops.ADD, other)
+
+    def __invert__(self) -> Symbol:
+        return self ^ (True if self.dtype.is_bool else -1)
+
+    def __le__(self, other: Any) -> Symbol:
+        if self.dtype.is_float:
+            raise Untraceable("an order of floats")
+        right = self._operand(other)
+        return _less(right, self) ^ True
+
+    def __ge__(self, other: Any) -> Symbol:
+        if self.dtype.is_float:
+            raise Untraceable("an order of floats")
+        return self.alu(Ops.CMPLT, other) ^ True
+
+    def cast(self, dtype: DType | str) -> Any:
+        target = _PLACE.cast(dtype).dtype if isinstance(dtype, str) else dtype
+        if self.dtype.count != 1 and target.count == 1:
+            target = target.vec(self.dtype.count)
+        return self if target is self.dtype else Symbol(self.trace, target, -1, Ops.CAST, (self,))
+
+    def where(self, yes: Any, no: Any) -> Symbol:
+        if not isinstance(yes, (Symbol, UOp)):
+            if not isinstance(no, (Symbol, UOp)):
+                raise Untraceable("a choice between numbers")
+            yes = _constant(self.trace, no.dtype, yes)
+        elif not isinstance(no, (Symbol, UOp)):
+            no = _constant(self.trace, yes.dtype, no)
+        return Symbol(self.trace, yes.dtype, op=Ops.WHERE, src=(self, yes, no))
+
+    def __bool__(self) -> bool:
+        raise Untraceable("the truth of a node")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise Untraceable("whether nodes are the same")
+
+
+def _less(a: Any, b: Symbol) -> Symbol:
+    return Symbol(b.trace, dtypes.bool.vec(b.dtype.count), op=Ops.CMPLT, src=(a, b))
+
+
+def _operators() -> None:
+    def forward(op: Ops) -> Callable[[Symbol, Any], Symbol]:
+        return lambda self, other: self.alu(op, other)
+
+    def reflected(op: Ops) -> Callable[[Symbol, Any], Symbol]:
+        return lambda self, other: self._reflected(op, other)
+
+    def unary(op: Ops) -> Callable[[Symbol], Symbol]:
+        return lambda self: self.alu(op)
+
+    for name, op in (
+        *(("add", Ops.ADD), ("mul", Ops.MUL), ("truediv", Ops.FDIV), ("floordiv", Ops.IDIV)),
+        *(("mod", Ops.MOD), ("and", Ops.AND), ("or", Ops.OR), ("xor", Ops.XOR)),
+        *(("lshift", Ops.SHL), ("rshift", Ops.SHR)),
+    ):
+        setattr(Symbol, f"__{name}__", forward(op))
+        setattr(Symbol, f"__r{name}__", reflected(op))
+    for name, op in (
+        *(("__lt__", Ops.CMPLT), ("eq", Ops.CMPEQ), ("ne", Ops.CMPNE)),
+        *(("maximum", Ops.MAX), ("minimum", Ops.MIN)),
+    ):
+        setattr(Symbol, name, forward(op))
+    Symbol.__gt__ = reflected(Ops.CMPLT)  # type: ignore[attr-defined]
+    for name, op in (
+        *(("sqrt", Ops.SQRT), ("exp2", Ops.EXP2), ("log2", Ops.LOG2)),
+        *(("sin", Ops.SIN), ("trunc", Ops.TRUNC)),
+    ):
+        setattr(Symbol, name, unary(op))
+
+
+_operators()
+
+
+class _Computed(Symbol):
+    """A constant whose number the engine computes."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, trace: _Trace, dtype: DType, number: Number) -> None:
+        super().__init__(trace, dtype)
+        self.number = number
+
+
+def _constant(trace: _Trace, dtype: DType, value: Any) -> Any:
+    if isinstance(value, Number):
+        if dtype.is_float:
+            raise Untraceable("a float of a computed number")
+        return _Computed(trace, dtype, value)
+    if isinstance(value, Truth):
+        return _Computed(trace, dtype, Number(trace, value.code))
+    if isinstance(value, Symbol):
+        raise Untraceable("a node as a number")
+    return UOp.const(dtype, value)
+
+
+# ---- what a function may not do on symbols
+
+
+@functools.lru_cache(maxsize=4096)
+def _compares_identity(code: CodeType) -> bool:
+    """Whether it asks if two things are the same object, other than None.
+
+    Two captures are then taken for two nodes, though they may be in one class.
+    """
+    before: dis.Instruction | None = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IS_OP" and not (
+            before is not None and before.opname == "LOAD_CONST" and before.argval is None
+        ):
+            return True
+        before = instruction
+    return any(_compares_identity(c) for c in code.co_consts if isinstance(c, CodeType))
+
+
+def _asks_identity(function: Any, depth: int = 4) -> bool:
+    code = getattr(function, "__code__", None)
+    if not isinstance(function, FunctionType) or code is None:
+        return True
+    if _compares_identity(code):
+        return True
+    if not depth:
+        return True
+    for name in code.co_names:
+        called = function.__globals__.get(name)
+        if isinstance(called, FunctionType) and called.__module__ != __name__:
+            if _asks_identity(called, depth - 1):
+                return True
+    cells = [c.cell_contents for c in function.__closure__ or ()]
+    return any(isinstance(c, FunctionType) and _asks_identity(c, depth - 1) for c in cells)
+
+
+# ---- tracing
+
+
+class Captured:
+    """A capture as a trace sees it."""
+
+    __slots__ = ("constant", "dtype", "slot")
+
+    def __init__(self, slot: int, dtype: DType, constant: bool) -> None:
+        self.slot: Final = slot
+        self.dtype: Final = dtype
+        self.constant: Final = constant
+
+
+def trace(
+    function: Any, captures: Mapping[str, Captured], first_slot: int, language: Language
+) -> tuple[Path, ...]:
+    """The paths of a function for captures of these dtypes; raises `Untraceable`.
+
+    `first_slot`: of what right sides make.
+    """
+    if _asks_identity(function):
+        raise Untraceable("whether nodes are the same")
+    todo: list[tuple[bool, ...]] = [()]
+    paths: list[Path] = []
+    while todo:
+        if len(paths) == _MOST_PATHS:
+            raise Untraceable("too many paths")
+        given = todo.pop()
+        one = _Trace(given)
+        symbols = {
+            name: Symbol(one, c.dtype, c.slot, constant=c.constant) for name, c in captures.items()
+        }
+        try:
+            made = function(**symbols)
+        except Untraceable:
+            raise
+        except Exception as error:
+            # on nodes it may do well, or raise its own error there
+            raise Untraceable(f"it raises {error!r}") from error
+        for place in range(len(given), len(one.tests)):
+            todo.append((*[t.expected for t in one.tests[:place]], False))
+        if made is None:
+            paths.append(Path(tuple(one.tests), (), -1))
+        else:
+            instructions: list[Instruction] = []
+            result = _build(made, instructions, first_slot, language)
+            paths.append(Path(tuple(one.tests), tuple(instructions), result))
+    return tuple(paths)
+
+
+def _build(made: Any, found: list[Instruction], slot: int, language: Language) -> int:
+    """Instructions for what a function made, sources first; the slot of the result."""
+    done: dict[int, int] = {}
+    keep: list[Any] = []
+    stack: list[Any] = [made]
+    while stack:
+        n = stack[-1]
+        if id(n) in done:
+            stack.pop()
+            continue
+        if isinstance(n, Symbol):
+            op, src = n._op, n._src
+        elif isinstance(n, UOp):
+            op, src = n.op, () if n.is_const else n.src
+        else:
+            raise Untraceable(f"it makes {n!r}")
+        missing = [s for s in src if id(s) not in done]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        keep.append(n)
+        if isinstance(n, Symbol) and n.slot >= 0:
+            done[id(n)] = n.slot
+            continue
+        if slot + len(found) >= SLOTS or len(src) > KIDS:
+            raise Untraceable("a large right side")
+        kids = tuple(done[id(s)] for s in src)
+        found.append(_instruction(n, op, kids, slot + len(found), language))
+        done[id(n)] = slot + len(found) - 1
+    return done[id(made)]
+
+
+def _instruction(
+    n: Any, op: Ops | None, kids: tuple[int, ...], out: int, language: Language
+) -> Instruction:
+    if isinstance(n, _Computed):
+        return Instruction(
+            codes.MAKE_NUMBER, out, dtype=language.dtype(n.dtype), code=n.number.code
+        )
+    if isinstance(n, UOp) and n.is_const:
+        encoded = encode(n.const_value)
+        if encoded is None:
+            raise Untraceable("a large constant")
+        return Instruction(
+            codes.MAKE_CONSTANT,
+            out,
+            dtype=language.dtype(n.dtype),
+            number=encoded[0],
+            value=encoded[1],
+        )
+    if op not in GroupOp.ALU:
+        raise Untraceable(f"it makes a {op}")
+    arg = n.arg if isinstance(n, UOp) else n._arg
+    shown = UOp(op, n.dtype, (_PLACE,) * len(kids), arg)
+    return Instruction(codes.MAKE_NODE, out, kids, language.symbol(shown))
+
+
+def facts_of(variant: Variant | tuple[Path, ...]) -> tuple[int, ...]:
+    """The slots whose facts the tests and numbers of these paths look at."""
+    paths = variant.paths if isinstance(variant, Variant) else variant
+    found: dict[int, None] = {}
+    for path in paths:
+        for code in (*[t.code for t in path.tests], *[q.code for q in path.instructions]):
+            at = 0
+            while at < len(code):
+                if code[at] <= codes.PUSH_NONZERO:
+                    if code[at] != codes.PUSH:
+                        found[code[at + 1]] = None
+                    at += 1
+                at += 1
+    return tuple(found)
