@@ -3,7 +3,7 @@
     python benchmarks/cl.py --folder ../shared/bench [--case softmax,mm256] [--threads 1]
 
 All three use the same driver. Launches are timed by the clock, the least of many; of the
-workloads see workloads.py. pyopencl has kernels for the elementwise ones only, written by hand.
+workloads see workloads.py. pyopencl has arrays, each operation on them a kernel, for some of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-LIBRARIES = "opgraft_cl_,pyopencl_,tinygrad_cl_"
+LIBRARIES = "opgraft_cl_,pyopencl_arrays_,tinygrad_cl_"
 CASES = "fused,sum_all,max_all,sum_row,sum_col,softmax,layernorm,mm256,mm512,gather,exp,log,add16"
 RUNS, MANY = 30, 100
 SOURCE = """__kernel __attribute__((reqd_work_group_size(1,1,1)))

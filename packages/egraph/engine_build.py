@@ -13,7 +13,9 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 SOURCES = Path("src") / "opgraft_egraph" / "csrc"
-OPTIONS = [] if sys.platform == "win32" else ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno"]
+OPTIONS = (
+    [] if sys.platform == "win32" else ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno"]
+)
 
 
 def declarations() -> str:

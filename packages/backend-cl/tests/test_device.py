@@ -259,6 +259,46 @@ def test_lists_of_launches_exchange_inputs_and_variables(cl: Device) -> None:
         captured.run([])
 
 
+def test_what_goes_wrong_in_a_kernel_comes_out_when_it_is_waited_for(
+    cl: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opgraft_cl.device import ClDevice
+
+    assert isinstance(cl, ClDevice)
+    library = cl._context.library
+
+    class Failing:
+        clFinish = staticmethod(lambda queue: -5)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(library, name)
+
+    monkeypatch.setattr(cl._context, "library", Failing())
+    with pytest.raises(DeviceError, match="what was launched failed: CL_OUT_OF_RESOURCES"):
+        cl.synchronize()
+    monkeypatch.undo()
+    cl.synchronize()
+
+
+def test_buffers_of_another_device_are_refused(cl: Device, interp: Device) -> None:
+    with pytest.raises(DeviceError, match="buffer 1 is on INTERP"):
+        kernel_of(cl, 4).run([cl.buffer(16), interp.buffer(16)])  # type: ignore[attr-defined]
+
+
+def test_data_may_change_as_soon_as_it_was_copied(cl: Device) -> None:
+    kernel, results = kernel_of(cl, 1000), []
+    data = np.zeros(1000, np.float32)
+    for number in range(50):
+        x, out = cl.buffer(4000), cl.buffer(4000)
+        data[:] = number
+        x.copy_in(data)
+        data[:] = -1
+        kernel.run([out, x])  # type: ignore[attr-defined]
+        results.append(out)
+    for number, out in enumerate(results):
+        assert (np.frombuffer(out.bytes(), np.float32) == 2 * number).all()
+
+
 # ---- compiling
 
 

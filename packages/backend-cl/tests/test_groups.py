@@ -138,7 +138,7 @@ def test_atomics_lose_nothing(cl: Device, dtype: DType) -> None:
         values -= 50
     neutral = {Ops.AND: kind.type(0) if dtype.is_float else ~kind.type(0)}
     neutral |= {Ops.MAX: dtype.min, Ops.MIN: dtype.max}
-    first = np.array([neutral.get(op, 0) for op in ops]).astype(kind)
+    first = np.array([neutral.get(op, 0) for op in ops], object).astype(kind)
     found = run(cl, made, [values, first.copy(), first])[1]
     assert found.tolist() == [FUNCTIONS[op].reduce(values, dtype=kind) for op in ops]
 

@@ -121,7 +121,7 @@ def test_all_floats_of_16_bits_widen_exactly(cl: Device, source: DType, lanes: i
     if source is dtypes.bfloat16:
         meant = (every.astype(np.uint32) << 16).view(np.float32)
     else:
-        every = every.view(np.float16)  # type: ignore[assignment]
+        every = every.view(np.float16)
         meant = every.astype(np.float32)
     found = run(cl, made, [every, np.zeros(size, np.float32)])[1]
     assert bits(found) == bits(meant)

@@ -45,11 +45,15 @@ def rewritten(program: LinearProgram, rule: Rule) -> LinearProgram:
         node = n.with_src(tuple([changed.get(s, s) for s in n.src]))
         found = rule(node)
         made = node if found is None else found
-        known = dict.fromkeys(node.src)
-        items += [m for m in toposort((made,), lambda m: m not in known)
-                  if m not in known and m.op not in LEAVES]  # fmt: skip
+        items += _new(made, node.src)
         changed[n] = made
     return dataclasses.replace(program, instructions=tuple(items))
+
+
+def _new(root: UOp, known: tuple[UOp, ...]) -> list[UOp]:
+    """The instructions of a graph over values that are known."""
+    nodes = toposort((root,), lambda n: n not in known)
+    return [n for n in nodes if n not in known and n.op not in LEAVES]
 
 
 def mutant(rule: Rule | None, target: Target = TARGET) -> Device:

@@ -151,3 +151,29 @@ def test_an_ignored_dtype(tmp_path: Path) -> None:
     assert "signed char" in message
     assert all("uint8" in row for row in found), "every message names the dtype"
     assert len(found) >= 5
+
+
+ABSENT = ("--area", "life", "-k", "absent", "--absent", "PATH=/nonexistent")
+
+
+def test_a_device_that_is_absent_in_its_own_words(tmp_path: Path) -> None:
+    done = try_kit(tmp_path, backend(tmp_path, "plain"), *ABSENT)
+    assert failures(done) == {}
+    assert done.results() == {"life/absent": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("instead", "message"),
+    [
+        ("gcc", "opening raises an error that is not opgraft's"),
+        (shutil.which("true"), "ACME opens in the environment in which it is declared"),
+    ],
+    ids=["an error of Python's", "no error"],
+)
+def test_a_device_that_does_not_say_what_it_lacks(
+    tmp_path: Path, instead: str, message: str
+) -> None:
+    old = "        if not found:\n"
+    planted = ("compiler.py", old, f"        found = found or [{instead!r}]\n{old}")
+    found = failures(try_kit(tmp_path, backend(tmp_path, "plain", planted), *ABSENT))
+    assert found["life/absent"].startswith(message)

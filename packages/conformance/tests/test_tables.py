@@ -284,3 +284,12 @@ def test_expressions_have_hints_where_compilers_are_to_blame() -> None:
         names = list(expressions.expressions(dtype))
         assert all(expressions.hint(dtype, n) for n in names if "max" not in n) or dtype.is_float
     assert "contraction" in expressions.hint(dtypes.float32, "a * b + a")
+
+
+def test_every_number_of_lanes_has_rows_in_each_dtype_family() -> None:
+    forms = operations.vector_forms(Target("MINE", vector_bytes=32, max_lanes=64), dtypes.int8)
+    assert [form.lanes for form in forms] == [2, 4, 8, 16, 32, 64]
+    chosen = [operations.some_of(forms, batch) for batch in operations.batches()]
+    for form in forms:
+        assert sum(form in some for some in chosen) > 5
+    assert all(1 <= len(some) <= 2 for some in chosen)

@@ -81,9 +81,11 @@ class Reader:
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         here = sysconfig.get_path("purelib")
         (site / "here.pth").write_text(f"import site; site.addsitedir({here!r})\n")
-        for name, module in (("opgraft", "opgraft"), ("pytest", "pytest")):
+        for name in ("opgraft", "pytest", "pip"):
+            # builds are made with the tools that are here, as there is no index to fetch others
+            more = 'way=$1; shift; set -- "$way" --no-build-isolation "$@"; ' * (name == "pip")
             command = clean / "bin" / name
-            command.write_text(f'#!/bin/sh\nexec "{clean}/bin/python" -m {module} "$@"\n')
+            command.write_text(f'#!/bin/sh\n{more}exec "{clean}/bin/python" -m {name} "$@"\n')
             command.chmod(0o755)
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPGRAFT_", "PYTHON"))}
         self.environment = {
@@ -92,7 +94,6 @@ class Reader:
             "OPGRAFT_CACHE": str(home / "cache"),
             "OPGRAFT_PLUGINS": "acme",
             "PIP_NO_INDEX": "1",
-            "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say: build with what is there
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }
 

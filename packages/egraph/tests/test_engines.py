@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable
 
 import pytest
-from egraph_cases.expressions import BOOLS, INDEX, INTS, expression, same
-from opgraft.api import DType, EqualitySet, UOp, UPat, dtypes, sym, symbolic_simple
 
+from egraph_cases.expressions import expression, same
+from opgraft.api import DType, EqualitySet, UOp, UPat, dtypes, sym, symbolic_simple
 from opgraft_egraph import codes
 from opgraft_egraph.engine import EngineMaker, default_engine
 from opgraft_egraph.graph import EGraph
@@ -35,8 +35,8 @@ BOTH_WAYS = EqualitySet(
         (X * 0, lambda x: x.const_like(0), "times_zero"),
         (X + X * C, lambda x, c: x * (c.const_value + 1), "count"),
         ((X // C) // D, lambda x, c, d: x // (c * d) if c.const_value > 0 else None, "nest"),
-        (X // C, lambda x, c: x.const_like(0) if 0 <= x.vmin and x.vmax < c.const_value else None),
-        (X % C, lambda x, c: x if 0 <= x.vmin and x.vmax < c.const_value else None, "small"),
+        (X // C, lambda x, c: x.const_like(0) if x.vmin >= 0 and x.vmax < c.const_value else None),
+        (X % C, lambda x, c: x if x.vmin >= 0 and x.vmax < c.const_value else None, "small"),
     ]
 )
 
@@ -63,11 +63,12 @@ def test_the_same_counts_classes_and_terms(dtype: DType, rules: EqualitySet, rou
             graph = EGraph(root, rules, engine=engine)
             report = graph.run(Schedule(0, rounds, 0.0, 0, 0))
             tree = graph.engine.extract(None, [graph._id(root)], False)[1]
-            dag = graph.engine.extract(None, [graph._id(root)], True)[1]
+            # greedy on shared terms depends on the order in which it looks, so it may differ
+            assert graph.engine.extract(None, [graph._id(root)], True)[1] <= tree
             facts = [graph.fact(n) for n in root.toposort()]
             facts = [f._replace(dtype=0) for f in facts]
             counts = report.nodes, report.classes, report.stop
-            seen.append((counts, partition(graph, root.toposort()), facts, tree, dag))
+            seen.append((counts, partition(graph, root.toposort()), facts, tree))
         assert seen[0] == seen[1], root
 
 
@@ -117,7 +118,9 @@ def test_a_process_without_the_c_engine_says_so_once_and_goes_on() -> None:
         "a = UOp.variable('a', 0, 9)\n"
         "for _ in range(2): print(egraph_extract(a + 0, symbolic_simple) is a)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert ran.stdout.split() == ["True", "True"]
     assert len(ran.stderr.strip().splitlines()) == 1
     assert "the C engine is missing" in ran.stderr
@@ -130,6 +133,3 @@ def test_asking_for_the_python_engine_is_silent(monkeypatch: pytest.MonkeyPatch)
         assert default_engine() is ReferenceEngine
     finally:
         default_engine.cache_clear()
-
-
-LEAVES = (*INDEX, *INTS, *BOOLS)

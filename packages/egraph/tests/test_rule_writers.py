@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from opgraft.api import GroupOp, Ops, PatternMatcher, UOp, UPat, dtypes, graph_rewrite, symbolic
-from opgraft.api import symbolic_simple
 
+from opgraft.api import (
+    GroupOp,
+    Ops,
+    PatternMatcher,
+    UOp,
+    UPat,
+    dtypes,
+    graph_rewrite,
+    symbolic,
+    symbolic_simple,
+)
 from opgraft_egraph import (
     EGraph,
     egraph_extract,

@@ -69,6 +69,7 @@ def detect(found: Found, index: int) -> Target:
         arch=f"{found.platform_name}, {found.name}",
         compute=frozenset(dtypes.all) - lacking,
         storage=frozenset(dtypes.all) - (set() if double else {dtypes.float64}),
+        ops=Target.ops | {Ops.SIN},  # the renderer branches round the reduction of large ones
         fma=frozenset(fused),
         flushes_subnormals=not single & _DENORM,
         vector_bytes=max(16, 4 * number(0x103A)) if is_cpu else 16,

@@ -9,11 +9,10 @@ from typing import ClassVar, Final
 from opgraft.api import DType, Ops, Space, Target, UOp, VectorRenderer, Writer, dtypes
 
 _FLOATS: Final = (dtypes.float16, dtypes.float32, dtypes.float64)
-_ATOMIC_ADD: Final = """void {name}(volatile {space} {kind}*p,{kind} x){{
- union{{{word} bits;{kind} value;}}was,now;
- do{{was.value=*p;now.value=was.value+x;}}
- while({swap}((volatile {space} {word}*)p,was.bits,now.bits)!=was.bits);}}"""
-
+_ATOMIC_ADD: Final = """void {name}(volatile {space} {word}*p,{kind} x){{
+ union{{{word} bits;{kind} value;}}was,now;{word} seen={swap}(p,0,0);
+ do{{was.bits=seen;now.value=was.value+x;seen={swap}(p,was.bits,now.bits);}}
+ while(seen!=was.bits);}}"""
 _CONVERTED: Final = {dtypes.float16, dtypes.float32}
 _WIDEN: Final = "float{n} {name}(ushort{n} h){{return vload_half{n}(0,(const half*)&h);}}"
 _NARROW: Final = (
@@ -94,17 +93,15 @@ class ClRenderer(VectorRenderer):
 
     def atomic(self, w: Writer, u: UOp) -> str:
         buffer, dtype = u.src[0], u.src[2].dtype
-        name = u.arg.name.lower()
-        kind = self.scalar_type(dtype)
-        space = "__global" if buffer.op is Ops.PARAM else "__local"
         prefix = "atomic" if dtype.bits == 32 else "atom"
-        function = f"{prefix}_{name}"
+        function, place = f"{prefix}_{u.arg.name.lower()}", f"&{self.element(w, buffer, u.src[1])}"
         if dtype.is_float:
-            function = f"add_{kind}{space}"
-            word = "uint" if dtype.bits == 32 else "ulong"
+            space = "__global" if buffer.op is Ops.PARAM else "__local"
+            kind, word = self.scalar_type(dtype), "uint" if dtype.bits == 32 else "ulong"
+            function, place = f"add_{kind}{space}", f"(volatile {space} {word}*){place}"
             facts = {"name": function, "space": space, "kind": kind, "word": word}
             w.helper(function, _ATOMIC_ADD.format(**facts, swap=f"{prefix}_cmpxchg"))
-        return f"{function}(&{self.element(w, buffer, u.src[1])},{w.ref(u.src[2])});"
+        return f"{function}({place},{w.ref(u.src[2])});"
 
     # ---- values
 

@@ -71,6 +71,17 @@ def start(
         ) from None
 
 
+def begin(code: str, device: Device, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process of `code`, with `COMMON` before it, that goes on beside this one, in silence."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _PRELUDE + COMMON + code, device.name],
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
 def how_it_ended(code: int) -> str:
     """An exit code in words."""
     if code >= 0:

@@ -67,7 +67,8 @@ def is_subnormal(words: Words, dtype: DType) -> Words:
 
 def differ(found: Words, wanted: Words, dtype: DType) -> Words:
     """Which elements are wrong: other bits, two nan apart."""
-    return (found != wanted) & ~(is_nan(found, dtype) & is_nan(wanted, dtype))
+    same = is_nan(found, dtype) & is_nan(wanted, dtype)
+    return np.asarray((found != wanted) & ~same)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ a fault of its own, with its own message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -122,13 +122,13 @@ def agree(
     facts: Mapping[str, Any] | None = None,
     slots: Sequence[str] = (),
     hint: str = "",
-    slot_hint: Callable[[int], str] | None = None,
+    slot_hints: Sequence[str] = (),
 ) -> None:
     """Raise `Fault` unless the device leaves in memory what the reference does.
 
     `meaning` is what the reference runs, where that is not the same: a kernel before a schedule
     was applied, say. `facts` go into the message; `slots` say what stands in each buffer,
-    `slot_hint` where to look when it is wrong.
+    `slot_hints` where to look when it is wrong.
     """
     given = filled(root) if memory is None else memory
     wanted = expected(reference, meaning if meaning is not None else root, given, variables)
@@ -153,7 +153,7 @@ def agree(
                     "variables": ", ".join(map(str, variables)) or None,
                 },
                 kernel=kernel,
-                hint=hint if slot_hint is None else slot_hint(slot),
+                hint=slot_hints[slot] if slot < len(slot_hints) else hint,
             )
 
 

@@ -205,6 +205,17 @@ def vector_forms(target: Target, widest: DType) -> list[Form]:
     return [Form(f"x{lanes}", lanes) for lanes in _powers(most)]
 
 
+def some_of(forms: Sequence[Form], batch: Batch) -> list[Form]:
+    """Two forms for a batch: whole registers, and one of the others by turns.
+
+    So every number of lanes has its rows somewhere in the table, at a fraction of the
+    compilations; with --opgraft-effort=long every batch has them all.
+    """
+    every = (*batches(), *machine_batches())
+    chosen = {forms[max(0, len(forms) - 2)], forms[every.index(batch) % len(forms)]}
+    return [form for form in forms if form in chosen]
+
+
 def _powers(most: int) -> list[int]:
     return [1 << k for k in range(1, 12) if 1 << k <= most]
 

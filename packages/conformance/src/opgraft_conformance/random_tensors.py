@@ -124,7 +124,7 @@ class Writer:
 
     def arithmetic(self) -> None:
         a, b = self.any(), self.any()
-        op = self.random.choice("+ - * / % < <= == != max min".split())
+        op = self.random.choice(("+", "-", "*", "/", "%", "<", "<=", "==", "!=", "max", "min"))
         if op in ("max", "min"):
             self.add(f"{a}.{op}imum({b})")
         else:

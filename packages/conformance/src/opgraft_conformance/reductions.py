@@ -1,4 +1,4 @@
-"""REDUCE, SCAN and the joining of lanes: each operation on each dtype, in the accumulator's meaning.
+"""REDUCE, SCAN and the joining of lanes: each operation on each dtype.
 
 Sums in float16 and bfloat16 accumulate in float32 and round once; nan counts, wherever it stands;
 of nothing the result is the neutral element.

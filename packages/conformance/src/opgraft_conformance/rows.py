@@ -38,7 +38,7 @@ class NotClaimed(pytest.skip.Exception):  # type: ignore[name-defined,misc]
     """Raised in a row that asks for what the device does not claim to do."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"not claimed: {what}", _use_item_location=True)
+        super().__init__(f"not claimed: {what}")
         self.what = what
 
 

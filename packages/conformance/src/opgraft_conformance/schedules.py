@@ -11,18 +11,20 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 import opgraft.opt
-from opgraft.api import Target
+from opgraft.api import Device, Target
 from opgraft.dtype import DType, dtypes
-from opgraft.errors import LoweringError
+from opgraft.errors import DeviceError, LoweringError, SpecError
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.uop import UOp
 from opgraft.lower.pipeline import lower
 from opgraft.opt import actions as scheduler
+from opgraft.opt.accumulate import Accumulate
 from opgraft.opt.actions import (
     Action,
     Fuse,
@@ -33,10 +35,13 @@ from opgraft.opt.actions import (
     Split,
     Unroll,
 )
+from opgraft.opt.distribute import Distribute
 from opgraft.opt.grid_actions import Grid, GroupReduce, Pad, Stage
 from opgraft.opt.pack import Pack
 from opgraft.opt.tile import Outermost, Tile
 from opgraft_conformance import kernels
+from opgraft_conformance.comparison import differ
+from opgraft_conformance.execution import expected, filled, parameters
 
 LOOP, REDUCE = AxisKind.LOOP, AxisKind.REDUCE
 VECTOR, UNROLL, THREAD = AxisKind.VECTOR, AxisKind.UNROLL, AxisKind.THREAD
@@ -70,10 +75,9 @@ def scheduled(sink: UOp, actions: tuple[Action, ...]) -> UOp:
 
 
 def _short(action: Action) -> str:
-    words = [type(action).__name__]
-    for value in vars(action).values():
-        words.append(value.name.lower() if isinstance(value, AxisKind) else str(value))
-    return "_".join(words)
+    values = vars(action).values()
+    words = [v.name.lower() if isinstance(v, AxisKind) else str(v) for v in values]
+    return re.sub(r"[^\w.]+", "_", "_".join([type(action).__name__, *words])).strip("_")
 
 
 def trial(kernel: str, *actions: Action, dtype: DType = dtypes.float32) -> Trial:
@@ -201,6 +205,15 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
         trial("matmul", Tile((("i", 3, 1), ("j", 2, 4)))),
         trial("matmul", Tile((("j", 1, 4),)), dtype=dtypes.int16),
     ),
+    Accumulate: (
+        trial("column_maxima", Accumulate("k", "j", 3)),
+        trial("column_maxima", Accumulate("k", "j", 4), dtype=dtypes.int16),
+        trial("matmul", Accumulate("k", "j", 5)),
+    ),
+    Distribute: (
+        trial("by_way_of_a_local", Distribute("i")),
+        trial("by_way_of_a_local", Distribute("i"), Split("j", 8, VECTOR), dtype=dtypes.int32),
+    ),
     Outermost: (
         trial("rows", Outermost(("j", "i"))),
         trial("matmul", Split("j", 6), Outermost(("j.o",))),
@@ -213,7 +226,7 @@ def known_actions() -> list[type[Action]]:
     found: dict[type[Action], None] = {}
     for module in pkgutil.iter_modules(opgraft.opt.__path__):
         importlib.import_module(f"opgraft.opt.{module.name}")
-    pending: list[type[Action]] = [scheduler.Action]
+    pending: list[type[Action]] = list(Action.__subclasses__())
     while pending:
         kind = pending.pop()
         pending += kind.__subclasses__()
@@ -338,6 +351,23 @@ def _proposals(
 
 
 MIXED: Final = (dtypes.float32, dtypes.int32, dtypes.float16, dtypes.int8, dtypes.uint16)
+
+
+def is_sound(reference: Device, trial: Trial, target: Target) -> bool:
+    """Whether what the core makes of a trial for this target means what it ought to.
+
+    INTERP carries out the same instructions that the device's renderer is handed. Where it finds
+    them wrong, the scheduler is at fault, not the device: the kit's own tests look for that.
+    """
+    try:
+        lowered = lower(trial.sink(), target)
+        memory = filled(trial.meaning())
+        wanted = expected(reference, trial.meaning(), memory)
+        found = expected(reference, lowered, memory)
+    except (DeviceError, LoweringError, SpecError):
+        return False
+    kinds = parameters(trial.meaning())
+    return not any(differ(found[s], wanted[s], dtype).any() for s, (dtype, _) in kinds.items())
 
 
 def random_trial(target: Target, seed: int) -> Trial:

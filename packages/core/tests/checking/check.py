@@ -63,7 +63,7 @@ class Effort:
     assignments: int = 4096
     slow: int = 24
     steps: int = 400_000  # of z3, per proof
-    pairs: int = 8  # values of 16 bits that are tried against all 65,536, per rule of two
+    pairs: int = 3  # values of 16 bits that are tried against all 65,536, per rule of two
     seed: int = 1
 
 

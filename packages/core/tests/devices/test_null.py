@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opgraft import settings
+from kernel_forms import kernels
+from opgraft import settings, using
 from opgraft.devices import null
 from opgraft.devices.null import NullDevice
 from opgraft.dtype import dtypes
 from opgraft.errors import DeviceError, DeviceMemoryError
 from opgraft.ir import Ops, UOp
 from opgraft.ir.linear import KernelInfo
-from opgraft.runtime import compile_kernel
+from opgraft.ir.text import parse_linear
+from opgraft.runtime import Program, compile_kernel
 
 
 def negated(size: int = 64) -> UOp:
@@ -68,3 +70,29 @@ def test_it_is_only_used_by_name() -> None:
     assert spec.probe().count == 1
     assert spec.open(2).name == "NULL:2"
     assert list(null.opgraft_compiler_pairs("CPU")) == []
+
+
+@pytest.mark.parametrize("name", ["LANES32", "LANES64"])
+def test_it_lowers_for_invented_devices_with_grids_and_notes_their_launches(name: str) -> None:
+    device = NullDevice()
+    sink = kernels.matmul(64, 64, 64)
+    with using(NULL_CC=name):
+        assert device.target.name == name
+        executable = compile_kernel(device, sink)
+        executable.run([device.buffer(4 * 4096) for _ in range(3)])
+    launched = device.launches[-1].program
+    assert launched.launch == ((4, 4), (256, 1))
+    assert "barrier" in launched.source
+    assert device.target.name == "NULL"
+
+
+def test_a_program_over_the_limits_of_an_invented_device_is_refused() -> None:
+    device = NullDevice()
+    text = 'linear["k"]\nbody\n  barrier\nlaunch[(70000,), (300,)]\n'
+    program = Program.of(parse_linear(text))
+    with using(NULL_CC="LANES32"), pytest.raises(DeviceError) as raised:
+        device.load(program)
+    assert "300 threads of a group, where 256 is the most" in str(raised.value)
+    assert "70000 groups in a dimension, where 65535 is the most" in str(raised.value)
+    with using(NULL_CC="LANES64"):
+        device.load(program)

@@ -115,6 +115,7 @@ def test_a_tile_of_each_factor_is_staged(pad: int) -> None:
     plain = agree(sink, *TILE)
     assert group_bytes(plain) == 0
     staged = agree(sink, *TILE, Stage(1, "k.o", pad), Stage(2, "k.o", pad))
+    assert staged.launch[1] == (4, 4)
     assert group_bytes(staged) == 4 * (8 * (4 + pad) + 4 * (16 + pad))
     fused = (Stage(1, "k.o", pad), Stage(2, "k.o", pad), Fuse("i.i.o.t", "j.i.t"))
     assert agree(sink, *TILE, *fused).launch[1][0] == 16
@@ -201,7 +202,7 @@ REFUSED: list[tuple[str, UOp, tuple[Action, ...], str]] = [
     (
         "no threads",
         kernels.matmul(),
-        (Split("k", 3), Stage(1, "k.o")),
+        (Stage(1),),
         "no range goes to the threads",
     ),
     ("an unread slot", kernels.matmul(), (Grid("j", 4), Stage(7)), "slot 7 is not read"),

@@ -13,7 +13,7 @@ from opgraft.ir import AxisKind, Ops, UOp
 from opgraft.ir.linear import KernelInfo
 from opgraft.opt.actions import Split
 from opgraft.opt.axes import Kernel
-from opgraft.opt.heuristic import schedule, separate_reduces
+from opgraft.opt.heuristic import schedule, separate_reduces, tile_copies
 from opgraft.target import Target
 
 CPU = Target("test", vector_bytes=32, vector_registers=16, cores=2, fma=frozenset({dtypes.float32}))
@@ -121,3 +121,21 @@ def test_reductions_in_different_loops_get_loops_of_their_own() -> None:
     assert len({r for n in Kernel(apart).reduces for r in n.src[1:]}) == 2
     memory = fill(sink)
     assert expected(apart, memory) == expected(sink, memory)
+
+
+def test_a_transposed_copy_goes_block_by_block() -> None:
+    sink = kernels.transposed(70, 90)
+    tiled = tile_copies(sink)
+    outer = [r.arg[0] for r in Kernel(tiled).effects[0].src[1:]][:2]
+    assert outer == ["i.o", "j.o"]
+    memory = fill(sink)
+    assert expected(tiled, memory) == expected(sink, memory)
+    for other in (kernels.transposed(9, 13), kernels.elementwise(), kernels.row_sum()):
+        assert tile_copies(other) is other
+
+
+def test_the_lanes_of_a_gather_are_those_of_what_is_gathered() -> None:
+    """The wide index is the same in all lanes."""
+    found = Kernel(schedule(kernels.gather(40, 100, 64), CPU))
+    lanes = [int(r.src[0].arg) for r in found.ranges if r.arg[1] is AxisKind.VECTOR]
+    assert lanes == [CPU.vector_bytes // 4]

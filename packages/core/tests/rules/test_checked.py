@@ -5,13 +5,16 @@ The quick effort runs here; OPGRAFT_CHECK=long runs the long one (see checking/c
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from checking import pairs
 from checking.canaries import WRONG
 from checking.check import (
     LONG,
@@ -24,7 +27,9 @@ from checking.check import (
 )
 from checking.fuzz import fuzz, fuzz_devices
 from opgraft.catalog import Device
+from opgraft.dtype import dtypes
 from opgraft.errors import DeviceError
+from opgraft.ir import UOp
 from opgraft.rules.sets import sym, symbolic, symbolic_simple
 from tested import DEVICES
 
@@ -65,6 +70,23 @@ def test_every_wrong_rule_is_caught() -> None:
     passed = [r.rule.name for r in check(WRONG.rules, Effort()) if not r.verdict]
     assert not passed
     assert len(WRONG.rules) >= 25
+
+
+def test_two_floats_of_16_bits_meet_everything_that_there_is() -> None:
+    x, y = (UOp.variable(n, -math.inf, math.inf, dtypes.float16) for n in "xy")
+    fault, tried = pairs.compare(x.maximum(y), y.maximum(x), 3)
+    assert (fault, tried) == ("", 2 * 3 * 65_536)
+    # they differ in nan and in the sign of zero alone
+    fault, _ = pairs.compare(x.maximum(y), (x < y).where(y, x), 3)
+    assert "x=" in fault
+    # of one value in 65,536 one is told from the next: 1 + 2**-10
+    step = UOp.const(dtypes.float16, 1 + 2**-10)
+    fault, _ = pairs.compare(x.eq(step) & y.eq(step), x.ne(x) & y.ne(y), 512)
+    assert fault
+    values = pairs.edges(dtypes.float16, 512)
+    assert len(values) == 512
+    assert {0.0, math.inf, -math.inf, 65504.0, 2**-24, 1 + 2**-10} <= set(values.tolist())
+    assert np.isnan(values).any()
 
 
 def test_random_expressions_keep_their_values(capsys: pytest.CaptureFixture[str]) -> None:

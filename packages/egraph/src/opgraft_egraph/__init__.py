@@ -9,8 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from opgraft_egraph.analysis import Analysis
     from opgraft_egraph.cost import OP_COST, node_cost
     from opgraft_egraph.explain import Explanation, explain
+    from opgraft_egraph.export import to_dot, to_json
     from opgraft_egraph.graph import EGraph
     from opgraft_egraph.optimizer import EGraphOptimizer
     from opgraft_egraph.report import FAST, FULL, PROFILES, UNLIMITED, Report, Schedule
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
     from opgraft_egraph.terms import Rewrite, TermGraph
 
 _HOMES: Final = {
+    "analysis": ("Analysis",),
     "cost": ("OP_COST", "node_cost"),
     "explain": ("Explanation", "explain"),
+    "export": ("to_dot", "to_json"),
     "graph": ("EGraph",),
     "optimizer": ("EGraphOptimizer",),
     "report": ("FAST", "FULL", "PROFILES", "UNLIMITED", "Report", "Schedule"),
@@ -39,6 +43,7 @@ __all__ = [
     "OP_COST",
     "PROFILES",
     "UNLIMITED",
+    "Analysis",
     "EGraph",
     "EGraphOptimizer",
     "Explanation",
@@ -52,6 +57,8 @@ __all__ = [
     "explain",
     "node_cost",
     "rewrite_all",
+    "to_dot",
+    "to_json",
 ]
 
 

@@ -9,8 +9,8 @@
 >>> report = graph.run()
 >>> print(explain(graph, (a + 0) * 1, a))
 (a + 0)*1
-  = a*1  by add_zero
-  = a  by times_one
+  = a + 0  by times_one
+  = a  by add_zero
 >>> explain(graph, (a + 0) * 1, a).check()
 []
 """
@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from opgraft.api import GroupOp, Ops, UOp, errors, evaluate
-
 from opgraft_egraph import codes
 from opgraft_egraph.engine import Fact
 from opgraft_egraph.graph import EGraph
@@ -122,9 +121,7 @@ class Explanation:
         Where a rule fired by facts that the node at hand does not show by itself, values at
         random points stand in for it; merges by the caller are taken for granted.
         """
-        found = [
-            f"step {i}: {step.fault()}" for i, step in enumerate(self.steps) if step.fault()
-        ]
+        found = [f"step {i}: {step.fault()}" for i, step in enumerate(self.steps) if step.fault()]
         here = self.start
         for i, step in enumerate(self.steps):
             if step.before is not here:
@@ -189,12 +186,11 @@ def _node(graph: EGraph, term: int, done: dict[int, object]) -> UOp:
     return made
 
 
-def _step(
-    graph: EGraph, item: FlatStep, before: UOp, after: UOp, left: UOp, right: UOp
-) -> Step:
+def _step(graph: EGraph, item: FlatStep, before: UOp, after: UOp, left: UOp, right: UOp) -> Step:
     link = item.link
     kind = _KINDS[link.kind]
-    rule, conditions = None, ()
+    rule: Any = None
+    conditions: tuple[Condition, ...] = ()
     if kind == "rule":
         rule = graph.ruleset.rule_of[link.data]
         conditions = _conditions(graph, link.data, left if link.forward else right)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from opgraft.api import EqualitySet, Ops, PatternMatcher, UOp, errors
-
+from opgraft.api import EqualitySet, PatternMatcher, UOp, errors
 from opgraft_egraph import codes
+from opgraft_egraph.analysis import Analysis, values_of
 from opgraft_egraph.codes import NONE, SWAPPED
 from opgraft_egraph.cost import seed_cost
-from opgraft_egraph.engine import EngineMaker, Fact, NodeRow, default_engine
+from opgraft_egraph.engine import Engine, EngineMaker, Fact, NodeRow, default_engine
 from opgraft_egraph.language import children, closed, decode, encode, key_of
 from opgraft_egraph.patterns import Match, Part, describe
 from opgraft_egraph.report import UNLIMITED, Report, Schedule, saturate
@@ -18,6 +20,15 @@ from opgraft_egraph.ruleset import RuleSet, ruleset_of
 
 _EMPTY: Final = EqualitySet([])
 _BY_RULE: Final = codes.BY_RULE
+
+
+def _passes(part: Part, node: UOp) -> bool:
+    predicate = part.pattern.predicate
+    return predicate is None or bool(predicate(node))
+
+
+class _LearntError(Exception):
+    """A function has been traced that the engine did not know: it is to begin again."""
 
 
 class EGraph:
@@ -44,32 +55,55 @@ class EGraph:
         explain: bool = False,
         power_of_two: float = -1.0,
         engine: EngineMaker | None = None,
+        analyses: Mapping[str, Analysis] | None = None,
     ) -> None:
         self.ruleset: Final[RuleSet] = ruleset_of(rules)
         self.language: Final = self.ruleset.language
-        self.ctx: Final = ctx
+        self.analyses: Final = dict(analyses or {})
+        self._values: Final[dict[str, dict[int, Any]]] = {}
+        self.ctx: Final = self.analysis if analyses and ctx is None else ctx
         self.explain: Final = explain
         self._cost: Final = cost
         self._power_of_two: Final = power_of_two
-        limits = UNLIMITED.limits(power_of_two)
-        self.engine: Final = (engine or default_engine())(
-            self.language.book, limits, True, explain
-        )
-        self._heads: Final[dict[Any, int]] = {}
-        self._shown: Final[list[UOp | None]] = []
-        """A node of each head; None: a constant."""
-        self._ids: Final[dict[UOp, int]] = {}
-        self._others: Final[list[Any]] = []
-        """Values of constants that the engine cannot hold."""
-        self._terms: Final[dict[int, tuple[int, UOp]]] = {}
-        self._made: Final[dict[Any, UOp | None]] = {}
-        self._calls: Final[dict[str, int]] = {}
-        self._failure: errors.RewriteError | None = None
-        self._learnt = 0
-        self._refresh()
+        self._make_engine: Final = engine or default_engine()
+        self._history: Final[list[tuple[UOp, UOp] | Schedule]] = []
+        """Merges and runs, to be done again after a restart."""
         self.roots: Final = (root,) if isinstance(root, UOp) else tuple(root)
+        self._begin()
         for one in self.roots:
             self._id(one)
+
+    def _begin(self) -> None:
+        """An empty engine, and nothing known about it."""
+        self.engine: Engine = self._make_engine(
+            self.language.book, UNLIMITED.limits(self._power_of_two), True, self.explain
+        )
+        self._heads: dict[Any, int] = {}
+        self._shown: list[UOp | None] = []
+        """A node of each head; None: a constant."""
+        self._ids: dict[UOp, int] = {}
+        self._others: list[Any] = []
+        """Values of constants that the engine cannot hold."""
+        self._terms: dict[int, tuple[int, UOp]] = {}
+        self._made: dict[Any, UOp | None] = {}
+        self._calls: dict[str, int] = {}
+        self._learnt = 0
+        self._refresh()
+
+    def _restart(self) -> None:
+        """Do it all again from the start, with what has been learnt about the rules.
+
+        Otherwise the first graph of a process that meets a rule on some dtypes would go through
+        other steps than the next one, and might come to another of several cheapest answers.
+        """
+        self._begin()
+        for uop in self.roots:
+            self._id(uop)
+        for item in self._history:
+            if isinstance(item, Schedule):
+                self._run(item)
+            elif self.engine.unite(*map(self._id, item)) is None:
+                raise self._conflict()
 
     # ---- growing
 
@@ -78,6 +112,7 @@ class EGraph:
         if uop in self._ids:
             return False
         self._id(uop)
+        self._history.append((uop, uop))
         return True
 
     def __contains__(self, uop: object) -> bool:
@@ -149,7 +184,7 @@ class EGraph:
 
     def _sync(self) -> None:
         """Learn which heads the engine has made for right sides and constants."""
-        shown, count = self._shown, self.engine.counts().heads
+        shown, count = self._shown, self.engine.head_count()
         while len(shown) < count:
             symbol = self.engine.head_at(len(shown))[0]
             if symbol < 0:
@@ -164,6 +199,7 @@ class EGraph:
         united = self.engine.unite(self._id(a), self._id(b))
         if united is None:
             raise self._conflict()
+        self._history.append((a, b))
         self.engine.rebuild()
         return united
 
@@ -266,24 +302,89 @@ class EGraph:
 
     def run(self, schedule: Schedule = UNLIMITED) -> Report:
         """Apply the rules until nothing is new or a limit of the schedule is reached."""
-        return saturate(
-            *(self.engine, schedule, self._apply, self.ruleset.names, self._error),
-            calls=self._calls,
-            power_of_two=self._power_of_two,
-            prepare=self._refresh,
+        if self.analyses:
+            return self._run_analysed(schedule)
+        report = self._run(schedule)
+        self._history.append(schedule)
+        return report
+
+    def _run(self, schedule: Schedule) -> Report:
+        while True:
+            try:
+                report = saturate(
+                    *(self.engine, schedule, self._apply, self.ruleset.names, self._conflict),
+                    calls=self._calls,
+                    power_of_two=self._power_of_two,
+                    prepare=self._refresh,
+                )
+            except _LearntError:
+                self._restart()
+                continue
+            return report
+
+    def _run_analysed(self, schedule: Schedule) -> Report:
+        """Round by round, the analyses of one's own brought up to date between them."""
+        begin = time.perf_counter()
+        rounds = 0
+        while True:
+            self._analyse()
+            left = schedule.seconds and schedule.seconds - (time.perf_counter() - begin)
+            stop = "seconds" if left < 0 else "rounds"
+            if left >= 0 and (not schedule.rounds or rounds < schedule.rounds):
+                report = self._run(replace(schedule, rounds=1, seconds=left))
+                rounds += report.rounds
+                stop = report.stop
+                if stop == "rounds":
+                    continue
+                self._analyse()
+            else:
+                report = self._run(replace(schedule, rounds=1, seconds=1e-9))
+            return replace(report, stop=stop, rounds=rounds, seconds=time.perf_counter() - begin)
+
+    def _analyse(self) -> None:
+        self._refresh()
+        self.engine.rebuild()
+        rows = list(self.engine.dump())
+        for name, analysis in self.analyses.items():
+            before = self._values.get(name, {})
+            made = values_of(name, analysis, rows, self._like, self._analysis_conflict)
+            self._values[name] = made
+            for cls, value in made.items():
+                if cls in before and before[cls] != value:
+                    self.engine.touch(cls)
+
+    def _like(self, row: NodeRow) -> UOp:
+        """A node of the head of an engine's node, whatever its sources."""
+        n = self.shown(row.head)
+        return self._built(row, ()) if n is None else n
+
+    def analysis(self, name: str, uop: UOp) -> Any:
+        """The value that an analysis gave the class of a node, in the last round."""
+        values = self._values[name]
+        cls = self._id(uop)
+        found = self.engine.find(cls)
+        if found not in values:
+            # it was joined with another since
+            found = next((c for c in values if self.engine.find(c) == found), found)
+        return values[found]
+
+    def _analysis_conflict(self, name: str, cls: int, problem: str) -> errors.RewriteError:
+        way = self.engine.blame(cls)
+        who = "the caller's merge" if way == NONE else f"rule {self.ruleset.rule_of[way]}"
+        return errors.RewriteError(
+            f"{who} put nodes into one class, {self._shown_class(cls)}, that analysis {name} "
+            f"holds for different: {problem}"
         )
 
     def _apply(self, matches: list[tuple[int, tuple[int, ...]]]) -> None:
         """Matches that the engine handed over: their functions are called, with nodes."""
         ruleset, engine = self.ruleset, self.engine
         self._sync()
+        self._learn(matches)
         for i, (way, slots) in enumerate(matches):
             if not i & 15 and engine.over():
                 return
             match = ruleset.matches[way]
-            if ruleset.native[way]:
-                ids = tuple(engine.fact(slots[s]).dtype for s in match.way.captures)
-                ruleset.learn(way, ids)
             made = self._call(way, match, slots)
             if made is None:
                 continue
@@ -297,17 +398,25 @@ class EGraph:
             if engine.unite(left, self._id(result), way, _BY_RULE, way) is None:
                 return
 
+    def _learn(self, matches: list[tuple[int, tuple[int, ...]]]) -> None:
+        """Have functions traced for the dtypes of these matches, if they were not yet."""
+        ruleset, fact, new = self.ruleset, self.engine.fact, False
+        for way, slots in matches:
+            if ruleset.native[way]:
+                captures = ruleset.matches[way].way.captures
+                new |= ruleset.learn(way, tuple([fact(slots[s]).dtype for s in captures]))
+        if new:
+            raise _LearntError
+
     def _call(self, way: int, match: Match, slots: tuple[int, ...]) -> tuple[UOp, UOp] | None:
         """The matched node and what the rule makes of it; None: it declines."""
         rule = self.ruleset.rule_of[way]
         done: dict[int, UOp] = {}
         root = self._part(match.root, slots, done)
-        if root is None:
-            return None
         names = match.captures
         captures = {n: self._part(names[n], slots, done) for n, _ in rule.parameters if n in names}
         key = (rule, root) if match.loose else (way, root, *captures.values())
-        if self.ctx is None and key in self._made:
+        if not self.analyses and key in self._made:
             made = self._made[key]
             return None if made is None else (root, made)
         self._calls[rule.name] = self._calls.get(rule.name, 0) + 1
@@ -316,7 +425,7 @@ class EGraph:
                 made = rule.interpret(root, self.ctx)
             else:
                 made = None
-                if all(p.pattern.predicate(done[id(p)]) for p in match.predicates):
+                if all(_passes(p, done[id(p)]) for p in match.predicates):
                     made = rule.apply(captures, self.ctx)
         except Exception as error:
             shown = ", ".join(f"{n}={describe(c)}" for n, c in captures.items())
@@ -328,7 +437,7 @@ class EGraph:
         self._made[key] = made
         return None if made is None else (root, made)
 
-    def _part(self, part: Part, slots: tuple[int, ...], done: dict[int, UOp]) -> UOp | None:
+    def _part(self, part: Part, slots: tuple[int, ...], done: dict[int, UOp]) -> UOp:
         """The node that stands for a part of a pattern in a match."""
         found = done.get(id(part))
         if found is not None:
@@ -373,8 +482,6 @@ class EGraph:
             f"{self._shown_fact(a)}, and {self._shown_class(c.b)} with {self._shown_fact(b)}",
             remedy="It does not hold for every value, so it is no equality.",
         )
-
-    _error = _conflict
 
     def _shown_class(self, cls: int) -> str:
         for uop, known in self._ids.items():
@@ -448,10 +555,22 @@ class EGraph:
         for row in list(self.engine.dump()):
             yield row, self._node(row)
 
+    def class_id(self, uop: UOp) -> int:
+        """The number of a node's class: it stands until the next merge or round."""
+        return self.engine.find(self._id(uop))
+
+    def label(self, row: NodeRow) -> str:
+        """The operation of an engine's node, with its argument, in a few words."""
+        n = self._like(row)
+        if n.is_const:
+            return f"{n.const_value!r}:{n.dtype}"
+        arg = "" if n.arg is None else f" {describe(n.arg)}"
+        return f"{n.op.name}:{n.dtype}{arg}"
+
+    def price(self, row: NodeRow) -> float:
+        """What an engine's node costs by itself."""
+        return self._cost(self._like(row))
+
     def __len__(self) -> int:
         """How many classes there are."""
         return self.engine.counts().classes
-
-
-def is_effect(n: UOp) -> bool:
-    return n.op in (Ops.STORE, Ops.END, Ops.SINK)

@@ -19,7 +19,6 @@ import threading
 from typing import Any, Final, TypeAlias
 
 from opgraft.api import DType, GroupOp, Ops, UOp, UPat
-
 from opgraft_egraph import codes
 from opgraft_egraph.book import Book, DTypeRow, HeadRow
 

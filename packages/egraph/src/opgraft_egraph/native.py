@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from opgraft_egraph._engine import ffi, lib
-
 from opgraft_egraph.book import Book, HeadRow, Variant
 from opgraft_egraph.codes import NONE
 from opgraft_egraph.engine import Conflict, Counts, Fact, Limits, NodeRow, Tally, TermRow
@@ -33,7 +32,9 @@ class _Tables:
         self.instructions: list[Any] = []
         self.code: list[int] = []
         for way, plans, variants in zip(book.ways, book.plans, book.variants):
-            first_plan, first_variant, first_atom = map(len, (self.plans, self.variants, self.atoms))
+            first_plan, first_variant, first_atom = map(
+                len, (self.plans, self.variants, self.atoms)
+            )
             for plan in plans:
                 first = len(self.steps)
                 for step in plan:
@@ -244,9 +245,10 @@ class NativeEngine:
 
     def fact(self, cls: int) -> Fact:
         f = lib.eg_fact(self._g, cls)
-        return Fact(
-            f.low, f.high, f.number, f.value, f.modulus, f.rest, f.dtype, bool(f.nonzero)
-        )
+        return Fact(f.low, f.high, f.number, f.value, f.modulus, f.rest, f.dtype, bool(f.nonzero))
+
+    def head_count(self) -> int:
+        return int(lib.eg_heads(self._g))
 
     def head_at(self, head: int) -> tuple[int, int, int, int]:
         """(symbol or -1, dtype, kind of number, value) of a head."""
@@ -304,6 +306,10 @@ class NativeEngine:
     def tally(self, way: int) -> Tally:
         t = lib.eg_tally(self._g, way)
         return Tally(t.matches, t.added, t.united, t.seconds, t.bans)
+
+    def blame(self, cls: int) -> int:
+        """The way by which a class last grew, or came to be; NONE: the caller."""
+        return int(lib.eg_blame(self._g, cls))
 
     def conflict(self) -> Conflict:
         c = lib.eg_conflict(self._g)

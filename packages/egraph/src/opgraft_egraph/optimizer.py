@@ -6,7 +6,6 @@ import time
 from typing import Final
 
 from opgraft.api import Budget, CostModel, EqualitySet, Optimized, UOp, graph_rewrite
-
 from opgraft_egraph.graph import EGraph
 from opgraft_egraph.report import FAST, Schedule
 
@@ -22,8 +21,10 @@ class EGraphOptimizer:
 
     name: str = "egraph"
 
-    def __init__(self, profile: Schedule = FAST) -> None:
+    def __init__(self, profile: Schedule = FAST, alternatives: EqualitySet | None = None) -> None:
         self.profile: Final = profile
+        self.alternatives: Final = alternatives or EqualitySet([])
+        """Equalities that greedy rewriting would run in circles with: for the e-graph alone."""
 
     def optimize(
         self,
@@ -49,7 +50,7 @@ class EGraphOptimizer:
         power = cost.power_of_two if cost.weigh is None else -1.0
         graph = EGraph(
             (greedy, sink),
-            equalities,
+            equalities + self.alternatives if len(self.alternatives) else equalities,
             cost=lambda n: 0.0 if n.is_const else cost.table.get(n.op, cost.default),
             power_of_two=power,
         )

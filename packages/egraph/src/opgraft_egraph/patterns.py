@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from opgraft.api import GroupOp, Ops, UPat
-
 from opgraft_egraph import codes
 from opgraft_egraph.book import Atom, Guard, Way
 from opgraft_egraph.codes import CAPTURES, EACH, KIDS, SLOTS
@@ -62,9 +61,7 @@ class Match:
     """Of the slots in `way.captures`."""
 
 
-def ways_of(
-    pattern: UPat, language: Language, names: tuple[str, ...], terms: bool
-) -> list[Match]:
+def ways_of(pattern: UPat, language: Language, names: tuple[str, ...], terms: bool) -> list[Match]:
     """All ways in which a pattern can match. `names`: the captures that the rule asks for."""
     made: list[Match] = []
     try:
@@ -222,7 +219,7 @@ class _Slots:
         if part.pattern.predicate is not None:
             self.predicates.append(part)
         if not part.is_node:
-            self.guards += self.guards_of(part.pattern, part.slot)
+            self.guards.extend(self.guards_of(part.pattern, part.slot))
             if part.pattern.constant:
                 self.constants.add(part.slot)
 

@@ -649,6 +649,9 @@ class ReferenceEngine:
     def fact(self, cls: int) -> Fact:
         return self._facts[self.find(cls)].fact()
 
+    def head_count(self) -> int:
+        return len(self._heads)
+
     def head_at(self, head: int) -> tuple[int, int, int, int]:
         row, symbol = self._heads[head]
         return symbol, row.dtype, row.number, row.value
@@ -683,6 +686,9 @@ class ReferenceEngine:
 
     def tally(self, way: int) -> Tally:
         return Tally(*self._tally(way))
+
+    def blame(self, cls: int) -> int:
+        return self._blame[self.find(cls)]
 
     def conflict(self) -> Conflict:
         return self._conflict

@@ -178,7 +178,7 @@ def _fitted(d: DTypeRow, k: Known, low: Any, high: Any, modulus: int = 1, rest: 
     inside = least <= low and high <= most
     if d.kind == codes.INDEX or (inside and (d.bits < 64 or (low > -inf and high < inf))):
         return replace(k, low=low, high=high, modulus=modulus, rest=rest)
-    if d.bits < 62 and -(1 << 62) < low and high < 1 << 62:
+    if d.bits < 62 and low > -(1 << 62) and high < 1 << 62:
         size = 1 << d.bits
         turns = (low - least) // size
         if turns == (high - least) // size:
@@ -221,6 +221,9 @@ def _divided(d: DTypeRow, k: Known, a: Known, b: Known) -> Known:
         if b.high < 0 and b.low > -inf and -inf < a.low and a.high < inf:
             turned = Known(0, -a.high, -a.low), Known(0, -b.high, -b.low)
             return _divided(d, k, *turned)
+        if b.high >= 0 and a.low > -inf and a.high < inf:
+            size = max(-a.low, a.high)
+            return _fitted(d, k, -abs(size), abs(size))
         return k
 
     def end(x: Any, y: Any) -> Any:
@@ -240,12 +243,12 @@ def _divided(d: DTypeRow, k: Known, a: Known, b: Known) -> Known:
 
 def _modulo(d: DTypeRow, k: Known, a: Known, b: Known) -> Known:
     if b.low <= 0:
-        return _fitted(d, k, b.low + 1, 0) if b.high < 0 and b.low > -inf else k
+        if b.low == -inf:
+            return k
+        return _fitted(d, k, min(b.low + 1, 0), max(b.high - 1, 0))
     modulus, rest, by = 1, 0, b.low
     if b.low == b.high and _modest(b):
-        if a.modulus == 0:
-            modulus, rest = 0, a.rest % by
-        elif a.modulus % by == 0:
+        if a.modulus == 0 or a.modulus % by == 0:
             modulus, rest = 0, a.rest % by
         else:
             modulus, rest = _remainder(gcd(a.modulus, by), a.rest)
@@ -338,7 +341,11 @@ def _whole(d: DTypeRow, meaning: int, kids: Sequence[int], k: Known, a: Known, b
             return replace(k, low=max(a.low, b.low) if meaning == codes.OR else 0, high=high)
         case codes.SHL | codes.SHR:
             count = b.low
-            if b.low != b.high or not 0 <= count <= 62 or (d.kind != codes.INDEX and count >= d.bits):
+            if (
+                b.low != b.high
+                or not 0 <= count <= 62
+                or (d.kind != codes.INDEX and count >= d.bits)
+            ):
                 if meaning == codes.SHR and a.low >= 0:
                     return replace(k, low=0, high=a.high)
                 return k
@@ -444,9 +451,7 @@ def _rounded(d: DTypeRow, x: float) -> float:
     return math.copysign(made, x)
 
 
-def fold(
-    dtypes: Sequence[DTypeRow], h: HeadRow, known: Sequence[Known]
-) -> tuple[int, int] | None:
+def fold(dtypes: Sequence[DTypeRow], h: HeadRow, known: Sequence[Known]) -> tuple[int, int] | None:
     """The constant that a head makes of constants, or None where an engine leaves it alone."""
     d, a = dtypes[h.dtype], known[0]
     if h.meaning in (codes.LESS, codes.UNEQUAL, codes.EQUAL):

@@ -136,6 +136,13 @@ def saturate(
     for name, count in (calls or {}).items():
         rules.setdefault(name, RuleReport()).calls += count
     return Report(
-        *(STOPS[stop], counts.round - first, counts.live, counts.classes),
-        *(time.perf_counter() - begin, counts.matches, counts.bytes, engine.name, rules),
+        stop=STOPS[stop],
+        rounds=counts.round - first,
+        nodes=counts.live,
+        classes=counts.classes,
+        seconds=time.perf_counter() - begin,
+        matches=counts.matches,
+        bytes=counts.bytes,
+        engine=engine.name,
+        rules=rules,
     )

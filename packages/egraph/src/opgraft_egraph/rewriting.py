@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from opgraft.api import PatternMatcher, UOp, errors, graph_rewrite
-
 from opgraft_egraph.cost import node_cost
 from opgraft_egraph.graph import EGraph
 from opgraft_egraph.report import Schedule
@@ -38,8 +37,10 @@ def rewrite_all(pm: PatternMatcher, uop: UOp, ctx: Any = None) -> list[UOp]:
     return list(found)
 
 
-def _schedule(max_iters: int) -> Schedule:
-    return Schedule(rounds=max_iters) if max_iters else Schedule()
+def _run(graph: EGraph, max_iters: int) -> None:
+    """So many rounds, if the graph does not grow out of all proportion before."""
+    room = 10_000 + 4 * len(graph)
+    graph.run(Schedule(nodes=room, rounds=max_iters, seconds=60.0, matches=0))
 
 
 def egraph_saturate(
@@ -50,14 +51,14 @@ def egraph_saturate(
     Each class's representative leads to its members, in the order in which they came.
     """
     graph = EGraph(root, pm, ctx=ctx)
-    graph.run(_schedule(max_iters))
+    _run(graph, max_iters)
     return graph.classes
 
 
 def egraph_extract(root: UOp, pm: PatternMatcher, max_iters: int = 10, ctx: Any = None) -> UOp:
     """The cheapest node, by `node_cost`, that the rules make equal to `root`."""
     graph = EGraph(root, pm, ctx=ctx)
-    graph.run(_schedule(max_iters))
+    _run(graph, max_iters)
     (made,) = graph.extract(cost=node_cost)
     return made
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from opgraft.api import DType, Ops, PatternMatcher, dtypes
-
 from opgraft_egraph.book import Variant
 from opgraft_egraph.language import Language
 from opgraft_egraph.patterns import Match, ways_of, with_facts
@@ -94,17 +93,14 @@ class RuleSet:
                     if part.slot in by_slot and any(name == n for n, _ in rule.parameters):
                         dtype = self.language.dtypes[by_slot[part.slot]]
                         assert dtype is not None
-                        captures[name] = Captured(
-                            part.slot, dtype, part.slot in match.constants
-                        )
+                        captures[name] = Captured(part.slot, dtype, part.slot in match.constants)
                 try:
                     paths = trace(rule.function, captures, match.way.slots, self.language)
                 except Untraceable:
                     paths = ()
             self._traced[key] = bool(paths)
             if paths:
-                padded = (*dtype_ids, *[0] * 0)
-                self.language.book.add_variant(way, Variant(padded, paths))
+                self.language.book.add_variant(way, Variant(dtype_ids, paths))
         return bool(paths)
 
 

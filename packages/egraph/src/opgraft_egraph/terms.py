@@ -19,9 +19,18 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from opgraft.api import errors
-
 from opgraft_egraph import codes
-from opgraft_egraph.book import Atom, Book, DTypeRow, Guard, HeadRow, Instruction, Path, Variant, Way
+from opgraft_egraph.book import (
+    Atom,
+    Book,
+    DTypeRow,
+    Guard,
+    HeadRow,
+    Instruction,
+    Path,
+    Variant,
+    Way,
+)
 from opgraft_egraph.codes import NONE
 from opgraft_egraph.engine import EngineMaker, Fact, default_engine
 from opgraft_egraph.proofs import flat
@@ -160,7 +169,9 @@ class TermGraph:
         for i, key in enumerate(self._symbols):
             row, _ = self.book.symbols[i]
             self.book.symbols[i] = (row, self._selects(key))
-        self.engine: Final = (engine or default_engine())(self.book, schedule.limits(), True, explain)
+        self.engine: Final = (engine or default_engine())(
+            self.book, schedule.limits(), True, explain
+        )
 
     # ---- rules
 
@@ -216,9 +227,7 @@ class TermGraph:
             swap = len(kids) == 2 and name in self._commutative
             selector = self._selector(name, len(kids))
             atoms.append(Atom(selector, out, 0, tuple(kids), swap))
-        atoms = [
-            Atom(a.selector, a.out, count + i, a.kids, a.swap) for i, a in enumerate(atoms)
-        ]
+        atoms = [Atom(a.selector, a.out, count + i, a.kids, a.swap) for i, a in enumerate(atoms)]
         count += len(atoms)
         guards += [Guard(codes.GUARD_CONSTANT, slots[n]) for n in rule.constant]
         guards += [Guard(codes.GUARD_NONZERO, slots[n]) for n in rule.nonzero]
@@ -288,7 +297,7 @@ class TermGraph:
     def _sync(self) -> None:
         """Learn the names of heads that the engine has made."""
         keys = list(self._symbols)
-        for head in range(len(self._names), self.engine.counts().heads):
+        for head in range(len(self._names), self.engine.head_count()):
             symbol, _, _, value = self.engine.head_at(head)
             if symbol >= 0:
                 self._heads[keys[symbol]] = head
@@ -384,7 +393,9 @@ class TermGraph:
 
     # ---- answers
 
-    def extract(self, cls: int, cost: Callable[[str], float] | None = None, dag: bool = False) -> str:
+    def extract(
+        self, cls: int, cost: Callable[[str], float] | None = None, dag: bool = False
+    ) -> str:
         """The cheapest term of a class; `cost` is the price of an operator by its name."""
         rows = {row.id: row for row in self.engine.dump()}
         prices: list[float] | None = None

@@ -18,7 +18,6 @@ from types import CodeType, FunctionType
 from typing import Any, Final, TypeAlias
 
 from opgraft.api import DType, GroupOp, Ops, UOp, dtypes
-
 from opgraft_egraph import codes
 from opgraft_egraph.book import Instruction, Path, Test, Variant
 from opgraft_egraph.codes import KIDS, SLOTS
@@ -185,7 +184,16 @@ class Number:
     __int__ = __float__ = __round__ = __index__  # type: ignore[assignment]
 
 
-_OTHERS: Final = GroupOp.COMPARISON
+def _forward(op: Ops) -> Callable[[Symbol, Any], Symbol]:
+    return lambda self, other: self.alu(op, other)
+
+
+def _reflected(op: Ops) -> Callable[[Symbol, Any], Symbol]:
+    return lambda self, other: self.reflected(op, other)
+
+
+def _unary(op: Ops) -> Callable[[Symbol], Symbol]:
+    return lambda self: self.alu(op)
 
 
 class Symbol:
@@ -258,14 +266,47 @@ class Symbol:
     def alu(self, op: Ops, *others: Any) -> Symbol:
         operands = (self, *map(self._operand, others))
         dtype = operands[-1].dtype
-        if op in _OTHERS:
+        if op in GroupOp.COMPARISON:
             dtype = dtypes.bool.vec(dtype.count)
         return Symbol(self.trace, dtype, op=op, src=operands)
 
-    def _reflected(self, op: Ops, other: Any) -> Symbol:
+    def reflected(self, op: Ops, other: Any) -> Symbol:
+        """`other op self`."""
         first = self._operand(other)
-        dtype = dtypes.bool.vec(self.dtype.count) if op in _OTHERS else self.dtype
+        dtype = dtypes.bool.vec(self.dtype.count) if op in GroupOp.COMPARISON else self.dtype
         return Symbol(self.trace, dtype, op=op, src=(first, self))
+
+    __add__ = _forward(Ops.ADD)
+    __radd__ = _reflected(Ops.ADD)
+    __mul__ = _forward(Ops.MUL)
+    __rmul__ = _reflected(Ops.MUL)
+    __truediv__ = _forward(Ops.FDIV)
+    __rtruediv__ = _reflected(Ops.FDIV)
+    __floordiv__ = _forward(Ops.IDIV)
+    __rfloordiv__ = _reflected(Ops.IDIV)
+    __mod__ = _forward(Ops.MOD)
+    __rmod__ = _reflected(Ops.MOD)
+    __and__ = _forward(Ops.AND)
+    __rand__ = _reflected(Ops.AND)
+    __or__ = _forward(Ops.OR)
+    __ror__ = _reflected(Ops.OR)
+    __xor__ = _forward(Ops.XOR)
+    __rxor__ = _reflected(Ops.XOR)
+    __lshift__ = _forward(Ops.SHL)
+    __rlshift__ = _reflected(Ops.SHL)
+    __rshift__ = _forward(Ops.SHR)
+    __rrshift__ = _reflected(Ops.SHR)
+    __lt__ = _forward(Ops.CMPLT)
+    __gt__ = _reflected(Ops.CMPLT)
+    eq = _forward(Ops.CMPEQ)
+    ne = _forward(Ops.CMPNE)
+    maximum = _forward(Ops.MAX)
+    minimum = _forward(Ops.MIN)
+    sqrt = _unary(Ops.SQRT)
+    exp2 = _unary(Ops.EXP2)
+    log2 = _unary(Ops.LOG2)
+    sin = _unary(Ops.SIN)
+    trunc = _unary(Ops.TRUNC)
 
     def __neg__(self) -> Symbol:
         return self ^ True if self.dtype.is_bool else self * -1
@@ -276,7 +317,7 @@ class Symbol:
         return self + _constant(self.trace, self.dtype, -other)
 
     def __rsub__(self, other: Any) -> Symbol:
-        return (-self)._reflected(Ops.ADD, other)
+        return (-self).reflected(Ops.ADD, other)
 
     def __invert__(self) -> Symbol:
         return self ^ (True if self.dtype.is_bool else -1)
@@ -284,8 +325,7 @@ class Symbol:
     def __le__(self, other: Any) -> Symbol:
         if self.dtype.is_float:
             raise Untraceable("an order of floats")
-        right = self._operand(other)
-        return _less(right, self) ^ True
+        return self.reflected(Ops.CMPLT, other) ^ True
 
     def __ge__(self, other: Any) -> Symbol:
         if self.dtype.is_float:
@@ -314,43 +354,6 @@ class Symbol:
 
     def __eq__(self, other: object) -> bool:
         raise Untraceable("whether nodes are the same")
-
-
-def _less(a: Any, b: Symbol) -> Symbol:
-    return Symbol(b.trace, dtypes.bool.vec(b.dtype.count), op=Ops.CMPLT, src=(a, b))
-
-
-def _operators() -> None:
-    def forward(op: Ops) -> Callable[[Symbol, Any], Symbol]:
-        return lambda self, other: self.alu(op, other)
-
-    def reflected(op: Ops) -> Callable[[Symbol, Any], Symbol]:
-        return lambda self, other: self._reflected(op, other)
-
-    def unary(op: Ops) -> Callable[[Symbol], Symbol]:
-        return lambda self: self.alu(op)
-
-    for name, op in (
-        *(("add", Ops.ADD), ("mul", Ops.MUL), ("truediv", Ops.FDIV), ("floordiv", Ops.IDIV)),
-        *(("mod", Ops.MOD), ("and", Ops.AND), ("or", Ops.OR), ("xor", Ops.XOR)),
-        *(("lshift", Ops.SHL), ("rshift", Ops.SHR)),
-    ):
-        setattr(Symbol, f"__{name}__", forward(op))
-        setattr(Symbol, f"__r{name}__", reflected(op))
-    for name, op in (
-        *(("__lt__", Ops.CMPLT), ("eq", Ops.CMPEQ), ("ne", Ops.CMPNE)),
-        *(("maximum", Ops.MAX), ("minimum", Ops.MIN)),
-    ):
-        setattr(Symbol, name, forward(op))
-    Symbol.__gt__ = reflected(Ops.CMPLT)  # type: ignore[attr-defined]
-    for name, op in (
-        *(("sqrt", Ops.SQRT), ("exp2", Ops.EXP2), ("log2", Ops.LOG2)),
-        *(("sin", Ops.SIN), ("trunc", Ops.TRUNC)),
-    ):
-        setattr(Symbol, name, unary(op))
-
-
-_operators()
 
 
 class _Computed(Symbol):

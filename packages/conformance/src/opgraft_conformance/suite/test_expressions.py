@@ -38,7 +38,7 @@ def test_expressions(
             memory,
             meaning=meaning,
             slots=part,
-            slot_hint=lambda slot, part=part: expressions.hint(dtype, part[slot]),
+            slot_hints=[expressions.hint(dtype, name) for name in part],
         )
 
 

@@ -50,9 +50,11 @@ def test_actions(device: Device, reference: Device, capabilities: Target, trial:
 def test_random_schedules(
     device: Device, reference: Device, capabilities: Target, seed: int, effort: str, block: int
 ) -> None:
-    """Random schedules of the kit's kernels."""
+    """Random schedules of the kit's kernels; those that the core itself gets wrong are left out."""
     count = BLOCK * (10 if effort == "long" else 1)
     for number in range(block * count, (block + 1) * count):
         own = seed * 100_000 + number
         trial = schedules.random_trial(capabilities, own)
+        if not schedules.is_sound(reference, trial, capabilities):
+            continue
         run(device, reference, capabilities, trial, seed=f"schedules.random_trial(target, {own})")

@@ -92,17 +92,30 @@ def test_memory_from_many_threads(device: Device) -> None:
 
 
 @pytest.mark.should
-def test_processes_at_once(device: Device, tmp_path: Path) -> None:
-    """Three processes that share one empty cache folder compile the same kernels, and are right."""
+def test_processes_at_once(device: Device, tmp_path: Path, effort: str) -> None:
+    """Case F06: processes share one empty cache folder and are right, though one is killed."""
+    count = 16 if effort == "long" else 3
     code = """
 device = opgraft.Device[name]
-for salt in range(3):
+for salt in range(4):
     check_works(device, salt)
 answer(True)
 """
+    endless = """
+salt = 0
+while True:
+    check_works(opgraft.Device[name], salt)
+    salt += 1
+"""
     env = apart.environment({"OPGRAFT_CACHE": str(tmp_path)})
-    with ThreadPoolExecutor(3) as pool:
-        assert all(pool.map(lambda _: told(code, device, env=env), range(3)))
+    killed = apart.begin(endless, device, env)
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            assert all(pool.map(lambda _: told(code, device, env=env), range(count)))
+    finally:
+        killed.kill()  # in the middle of something
+        killed.wait()
+    assert told(code, device, env=env)
 
 
 @pytest.mark.should

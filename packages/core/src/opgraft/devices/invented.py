@@ -66,6 +66,9 @@ LANES64: Final = Target(
 )
 
 
+TARGETS: Final = {target.name: target for target in (LANES32, LANES64)}
+
+
 class TextRenderer(Renderer):
     """Writes the text form, which INTERP reads back."""
 

@@ -29,7 +29,6 @@ from opgraft.api import (
     errors,
     settings,
 )
-from opgraft.devices.invented import LANES32, LANES64, check_limits, pairs_of
 
 if TYPE_CHECKING:
     from opgraft.api import Renderer
@@ -96,8 +95,12 @@ class NullDevice(Device):
     @property
     def target(self) -> Target:
         """That of the device, or of the invented one that NULL_CC chooses."""
-        choice = settings.get("NULL_CC").upper()
-        return {"LANES32": LANES32, "LANES64": LANES64}.get(choice, self._target)
+        choice: str = settings.get("NULL_CC").upper()
+        if not choice:
+            return self._target
+        from opgraft.devices.invented import TARGETS  # late: loads the text form
+
+        return TARGETS.get(choice, self._target)
 
     @target.setter
     def target(self, target: Target) -> None:
@@ -126,6 +129,8 @@ class NullExecutable(Executable):
         self.device = device
         self.program = program
         if program.linear is not None:  # else it comes from the cache, and was checked before
+            from opgraft.devices.invented import check_limits  # late, as above
+
             check_limits(program.linear, device.target)
 
     def run(
@@ -164,6 +169,7 @@ def opgraft_compiler_pairs(device: str) -> Iterable[CompilerPair]:
     if device.upper() != "NULL":
         return []
     from opgraft.devices.cpu.compilers import PAIRS  # late: only a NULL that compiles needs it
+    from opgraft.devices.invented import pairs_of  # late, as above
 
     text = CompilerPair("C", "NULL", _renderer, None, 100, "C source, not compiled")
     behind = [

@@ -320,7 +320,8 @@ class UOp(Node, metaclass=_Interning):
     def load(self, index: Operand, gate: UOp | None = None, alternative: Operand = 0) -> UOp:
         """The element of this buffer at `index`; where `gate` is false, `alternative`."""
         place = index if isinstance(index, UOp) else UOp.const(dtypes.index, index)
-        dtype = self.dtype.vec(place.dtype.count)
+        element = self.dtype
+        dtype = element if element.base is not None else element.vec(place.dtype.count)
         if gate is None:
             return node(head_of(Ops.LOAD, dtype), (self, place))
         other = alternative if isinstance(alternative, UOp) else UOp.const(dtype, alternative)

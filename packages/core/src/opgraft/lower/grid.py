@@ -61,9 +61,16 @@ class _Grid:
     def run(self) -> tuple[UOp, Launch]:
         groups: list[int | UOp] = []
         threads: list[int] = []
+        counts = self._counts()
         for axis in range(1 + max(self.axes.values(), default=0)):
             groups.append(self._groups(axis))
-            threads.append(self._threads(axis))
+            threads.append(counts.get(axis, 1))
+            self._threads(axis, threads[-1])
+        whole = UOp.const(dtypes.index, 0)
+        for axis, count in reversed(list(enumerate(threads))):
+            whole = whole * count + self._special(f"thread{axis}", count)
+        for loop in self.flat:
+            self._settle_thread(loop, whole)
         if prod(threads) > self.target.threads_per_group:
             raise LoweringError(
                 f"the schedule wants {prod(threads)} threads of a group; {self.target.name} has "
@@ -74,15 +81,24 @@ class _Grid:
     # ---- dimensions
 
     def _axes(self) -> dict[UOp, int]:
-        """The dimension of each range. Those of one statement differ, the innermost come first."""
+        """The dimension of each range. Those of one statement differ, the innermost come first.
+
+        Where some statements have several THREAD ranges, one that stands by itself in another
+        statement goes over all dimensions of threads: it is in `flat`.
+        """
         beside: dict[UOp, dict[UOp, None]] = {}
         for n in self.sink.toposort():
             if n.op is Ops.END:
                 own = [r for r in (*reversed(closed_by(n)), *n.ranges) if r.arg[1] in _NAMES]
                 for loop in own:
                     beside.setdefault(loop, {}).update(dict.fromkeys(own))
+        threads = [r for r in beside if r.arg[1] is AxisKind.THREAD]
+        lone = [r for r in threads if not any(o in threads and o is not r for o in beside[r])]
+        self.flat = lone if len(lone) < len(threads) else []
         axes: dict[UOp, int] = {}
         for loop, others in beside.items():
+            if loop in self.flat:
+                continue
             taken = {axes[r] for r in others if r in axes and r.arg[1] is loop.arg[1]}
             axes[loop] = next(axis for axis in range(len(others)) if axis not in taken)
         most = 1 + max(axes.values(), default=0)
@@ -95,13 +111,32 @@ class _Grid:
 
     def _lengthen(self) -> None:
         """Give all THREAD ranges of a dimension one extent; gates hold the shorter ones back."""
-        threads = [r for r in self.axes if r.arg[1] is AxisKind.THREAD]
-        for loop in threads:
-            beside = [r for r in threads if self.axes[r] == self.axes[loop]]
-            most = max(beside, key=lambda r: int(r.src[0].vmax)).src[0]
-            if loop.src[0] is not most:
-                self.sink = pad_range(self.sink, loop, loop.with_src((most,)))
+        counts = self._counts()
+        whole = prod(counts.values())
+        for loop in [*self.axes, *self.flat]:
+            if loop.arg[1] is not AxisKind.THREAD:
+                continue
+            count = whole if loop in self.flat else counts[self.axes[loop]]
+            if loop.src[0].vmax < count:
+                longer = loop.with_src((UOp.const(dtypes.index, count),))
+                self.sink = pad_range(self.sink, loop, longer)
         self.axes = self._axes()
+
+    def _counts(self) -> dict[int, int]:
+        """Threads in each dimension that has some."""
+        counts: dict[int, int] = {}
+        for loop in [*self.axes, *self.flat]:
+            if loop.arg[1] is not AxisKind.THREAD:
+                continue
+            size = loop.src[0].const_value
+            if size is None:
+                raise LoweringError("the number of threads of a group is a constant")
+            if loop in self.flat:
+                others = prod(counts.values()) // counts[0]
+                counts[0] = max(counts[0], -(-int(size) // others))
+            else:
+                counts[self.axes[loop]] = max(counts.get(self.axes[loop], 1), int(size))
+        return counts
 
     def _special(self, name: str, size: int) -> UOp:
         return UOp(Ops.SPECIAL, dtypes.int32, (), (name, size)).cast(dtypes.index)
@@ -138,22 +173,20 @@ class _Grid:
             self.changes[loop], self.instead[loop] = value, tuple(instead)
         return count
 
-    def _threads(self, axis: int) -> int:
-        """Settles the THREAD ranges of a dimension; the number of threads."""
-        own = [r for r, at in self.axes.items() if at == axis and r.arg[1] is AxisKind.THREAD]
-        sizes = [r.src[0].const_value for r in own]
-        if None in sizes:
-            raise LoweringError("the number of threads of a group is a constant")
-        count = max((int(s) for s in sizes if s is not None), default=1)
+    def _threads(self, axis: int, count: int) -> None:
+        """Settles the THREAD ranges of a dimension of so many threads."""
         name = f"thread{axis}"
         index = self._special(name, count)
         if count > 1:
             self.used[name] = index
-        for loop in own:
-            inside = index < loop.src[0]
-            self.changes[loop] = index
-            self.instead[loop] = () if inside.vmin else (guard(inside, f"{loop.arg[0]}.w"),)
-        return count
+        for loop, at in self.axes.items():
+            if at == axis and loop.arg[1] is AxisKind.THREAD:
+                self._settle_thread(loop, index)
+
+    def _settle_thread(self, loop: UOp, index: UOp) -> None:
+        inside = index < loop.src[0]
+        self.changes[loop] = index
+        self.instead[loop] = () if inside.vmin else (guard(inside, f"{loop.arg[0]}.w"),)
 
     # ---- the graph
 
@@ -186,6 +219,8 @@ class _Grid:
         """
         around = (*closed_by(effect), *effect.ranges)
         own = {f"{_NAMES[r.arg[1]]}{self.axes[r]}" for r in around if r in self.axes}
+        if any(r in self.flat for r in around):
+            own.update(name for name in self.used if name.startswith("thread"))
         missing = [name for name in self.used if name not in own]
         threads = [self.used[name].eq(0) for name in missing if name.startswith("thread")]
         groups = [self.used[name].eq(0) for name in missing if top and name.startswith("group")]

@@ -13,6 +13,7 @@ Where a statement needs the finished result of another, the two get loops of the
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +24,7 @@ from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp, toposort
 from opgraft.lower.reach import meet, reads_its_target
-from opgraft.opt.axes import store_of, target_of
+from opgraft.opt.axes import buffer_of, store_of, target_of
 
 _LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
 _ZERO: Final = UOp.const(dtypes.int32, 0)
@@ -83,8 +84,10 @@ class _Linearizer:
         self.parallel = self._parallel_range()
         self.ordered: list[_Statement] = []
         self.registers_of: dict[_Statement, UOp] = {}
-        self.twins: dict[_Statement, tuple[_Statement, ...]] = {}
-        """For a statement the others that carry out the same STORE, in fewer loops or more."""
+        self.storing: UOp | None = None  # the buffer of the STORE whose value is being computed
+        self.shared: frozenset[UOp] = frozenset()
+        """STOREs that several statements carry out, in fewer loops or more."""
+        self.carried: dict[_Statement, frozenset[UOp]] = {}
         self.stored: dict[UOp, None] = {}
 
     # ---- the statements and what they need
@@ -143,13 +146,8 @@ class _Linearizer:
                     and meet(load, store_of(statement.node))
                 ]
                 statement.readers = list(dict.fromkeys(found))
-        by_store: dict[UOp, list[_Statement]] = {}
-        for statement in ordered:
-            if not statement.is_reduce:
-                by_store.setdefault(store_of(statement.node), []).append(statement)
-        for same in by_store.values():
-            for statement in same if len(same) > 1 else ():
-                self.twins[statement] = tuple([s for s in same if s is not statement])
+        stores = Counter(store_of(s.node) for s in ordered if not s.is_reduce)
+        self.shared = frozenset(store for store, count in stores.items() if count > 1)
         _fill_together(ordered)
         ordered = _sorted(ordered)
         _keep_inside(ordered)
@@ -318,26 +316,27 @@ class _Linearizer:
     def _in_company(
         self, ready: list[_Statement], waiting: dict[_Statement, tuple[UOp, ...]]
     ) -> list[_Statement]:
-        """Those that need not wait for one that will carry out their STORE in a loop of theirs,
-        for what it reads there: in loops of their own both would store, in place twice."""
-        alone = []
-        for statement in ready:
-            twins = self.twins.get(statement, ())
-            late = [s for s in waiting if s not in ready and s is not statement] if twins else []
-            if not any(self._needs_one_of(other, twins) for other in late):
-                alone.append(statement)
+        """Those that need not wait for one that will carry out a STORE of theirs, too, for what it
+        reads there: each in loops of its own both would store, in place twice."""
+        if not self.shared:
+            return ready
+        late = [self._carried(s) for s in waiting if s not in ready]
+        alone = [s for s in ready if all(self._carried(s).isdisjoint(other) for other in late)]
         return alone or ready
 
-    def _needs_one_of(self, statement: _Statement, wanted: tuple[_Statement, ...]) -> bool:
-        seen, stack = {statement}, [statement]
-        while stack:
-            for need in stack.pop().needs:
-                if need in wanted:
-                    return True
-                if need not in seen:
-                    seen.add(need)
-                    stack.append(need)
-        return False
+    def _carried(self, statement: _Statement) -> frozenset[UOp]:
+        """The STOREs of several statements that this one carries out, itself or on the way."""
+        found = self.carried.get(statement)
+        if found is None:
+            seen, stack = {statement: None}, [statement]
+            while stack:
+                for need in stack.pop().needs:
+                    if need not in seen:
+                        seen[need] = None
+                        stack.append(need)
+            stores = [store_of(s.node) for s in seen if not s.is_reduce]
+            found = self.carried[statement] = frozenset(stores) & self.shared
+        return found
 
     def _fetch(self, block: _Block, statement: _Statement) -> None:
         """Compute what an effect will store, and where, so that it reads nothing any more."""
@@ -431,7 +430,9 @@ class _Linearizer:
                 remedy="store it to a buffer of its own",
             )
         self.stored[store] = None
+        self.storing = target_of(store)
         block.items.append(store.with_src(tuple(self._value(block, s) for s in store.src)))
+        self.storing = None
 
     def _accumulate(self, block: _Block, register: UOp, op: Ops, value: UOp) -> UOp:
         """Emit `register = register op value`; the new value."""
@@ -493,6 +494,9 @@ class _Linearizer:
             return
         if n.op is Ops.LOAD:
             depth = max(depth, self._innermost_maybe_empty())
+            if buffer_of(n.src[0]) is self.storing:
+                # what is stored here may be read here in the next iteration of any loop
+                depth = len(self.blocks) - 1
         home = self.blocks[depth]
         made = n.with_src(tuple([self._instruction(s) for s in n.src]))
         home.items.append(made)
@@ -511,6 +515,11 @@ class _Linearizer:
 
     def _emit_scan(self, n: UOp, depth: int) -> None:
         value, loop = n.src
+        if loop not in self.opened:
+            raise LoweringError(
+                f"a SCAN over {loop.arg[0]} is used outside of its loop",
+                remedy="materialise the scanned values first",
+            )
         home = self.blocks[self.opened[loop]]
         if depth > home.depth:
             raise LoweringError(

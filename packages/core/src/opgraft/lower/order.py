@@ -66,8 +66,15 @@ def _effect(n: UOp, written: set[UOp]) -> _Effect:
     while store.op is Ops.END:
         loops.extend(store.src[1:])
         store = store.src[0]
-    loads = [m for m in toposort((n,)) if m.op is Ops.LOAD and m.src[0] in written]
+    own = toposort((n,), lambda m: not _is_finished(m))
+    loads = [m for m in own if m.op is Ops.LOAD and m.src[0] in written]
     return _Effect(n, store, tuple(loops), tuple(loads))
+
+
+def _is_finished(n: UOp) -> bool:
+    """Whether this is a buffer after another effect of the kernel: what that one loads, it has
+    loaded by then. What fills a LOCAL is no effect of its own."""
+    return n.op is Ops.AFTER and target_of(n).op is Ops.PARAM
 
 
 def _overwrites(writer: _Effect, reader: _Effect) -> bool:

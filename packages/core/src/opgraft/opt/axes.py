@@ -116,8 +116,12 @@ class Kernel:
 
         1.0 where memory is written there: that must be done once.
         """
-        fills = [e for n in self.nodes if n.op is Ops.AFTER for e in n.src[1:]]
-        if any(_is_outermost(e) for e in fills):
+        fills: dict[UOp, list[UOp]] = {}
+        for n in self.nodes:
+            if n.op is Ops.AFTER:
+                fills.setdefault(buffer_of(n), []).extend(n.src[1:])
+        # all that fills one buffer stands in the same loops
+        if any(all(map(_is_outermost, together)) for together in fills.values()):
             return 1.0
         own = sum(
             _product(n.src[1:]) for n in self.reduces if _is_outermost(n) and n.src[0].op in _WORK

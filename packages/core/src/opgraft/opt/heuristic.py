@@ -15,6 +15,7 @@ from typing import Final
 from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
 from opgraft.ir.uop import UOp
+from opgraft.opt.accumulate import accumulate_columns
 from opgraft.opt.actions import (
     Fuse,
     Innermost,
@@ -27,6 +28,7 @@ from opgraft.opt.axes import Access, Kernel, clauses, constant_extent, extent_hi
 from opgraft.opt.chunks import in_chunks
 from opgraft.opt.grid import schedule_grid
 from opgraft.opt.products import block_rows, tile_products
+from opgraft.opt.tile import Outermost
 from opgraft.target import Target
 
 
@@ -40,8 +42,10 @@ def schedule(sink: UOp, target: Target) -> UOp:
     sink = fuse_outputs(sink)
     if target.group_dims and target.lanes > 1:
         return schedule_grid(sink, target)
+    sink = tile_copies(sink)
     if target.vector_bytes:
         sink = tile_products(block_rows(sink, target), target)
+        sink = accumulate_columns(sink, target)
         sink = vectorize(settle_gates(sink), target)
     if target.parallel is not None and not _is_parallel(sink):
         sink = parallelize(sink, target)
@@ -110,6 +114,39 @@ def _divisions(sink: UOp) -> int:
     return sum(n.op in (Ops.IDIV, Ops.MOD) and n.dtype.is_index for n in sink.toposort())
 
 
+_BLOCK: Final = 16
+"""Rows and columns of a block that is read one way and written the other: a line of a cache."""
+
+
+def tile_copies(sink: UOp) -> UOp:
+    """Where one access walks along a loop and another along a second one: block by block, so that
+    lines of both are used up while they are in the cache."""
+    kernel = Kernel(sink)
+    if kernel.reduces or kernel.has_locals or len(kernel.spine) < 2:
+        return sink
+    strides = [{r: a.stride(r) for r in kernel.spine} for a in kernel.accesses]
+    for one in kernel.spine:
+        for two in kernel.spine:
+            crossed = any(s[one] == 1 and _is_far(s[two]) for s in strides) and any(
+                s[two] == 1 and _is_far(s[one]) for s in strides
+            )
+            long = all((constant_extent(r) or 0) >= 2 * _BLOCK for r in (one, two))
+            if one is two or not crossed or not long:
+                continue
+            names = [r.arg[0] for r in kernel.spine]
+            try:
+                blocked = Split(two.arg[0], _BLOCK).apply(Split(one.arg[0], _BLOCK).apply(sink))
+                outer = [f"{n}.o" if n in (one.arg[0], two.arg[0]) else n for n in names]
+                return Outermost(tuple(outer)).apply(blocked)
+            except Refused:
+                return sink
+    return sink
+
+
+def _is_far(stride: int | None) -> bool:
+    return stride is not None and abs(stride) >= _BLOCK
+
+
 # ---- vectors
 
 _BORDER: Final = 8
@@ -154,7 +191,7 @@ def vectorize(sink: UOp, target: Target) -> UOp:
         if n.op is Ops.END or n.op is Ops.REDUCE:
             loop = _vector_loop(kernel, n, chosen)
             if loop is not None:
-                lanes = _lanes(kernel, n, target)
+                lanes = _lanes(loop, n, target)
                 size = constant_extent(loop) or 0
                 while lanes > size:
                     lanes //= 2
@@ -232,10 +269,12 @@ def _times(n: UOp) -> int:
     return total
 
 
-def _lanes(kernel: Kernel, statement: UOp, target: Target) -> int:
-    """Lanes of the statement's vectors: registers full of its widest values."""
+def _lanes(loop: UOp, statement: UOp, target: Target) -> int:
+    """Lanes of the statement's vectors along a loop: registers full of its widest values."""
     widest = 1
     for n in statement.src[0].toposort():
+        if n.op is not Ops.REDUCE and loop not in n.ranges:
+            continue  # the same in all lanes
         if n.op in GroupOp.ALU or n.op in (Ops.LOAD, Ops.REDUCE):
             if n.dtype.is_int and n.dtype.bits > 32 and n.dtype not in target.compute:
                 return 1  # such a value will be two words, which don't lie side by side

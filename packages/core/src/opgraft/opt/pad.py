@@ -56,6 +56,11 @@ def gate_guards(sink: UOp) -> UOp:
         if n.op is Ops.END:
             held = [g for g in guards if g in n.src[1:]]
             closing.setdefault(store_of(n), []).extend(held)
+    # what an effect without the guard reads as well is there for all threads
+    free = {
+        g: frozenset(UOp.sink(*(e for e in sink.src if g not in closed_by(e))).toposort())
+        for g in guards
+    }
     done: dict[UOp, UOp] = {}
     for n in sink.toposort():
         src = tuple([done[s] for s in n.src])
@@ -66,7 +71,7 @@ def gate_guards(sink: UOp) -> UOp:
         made = n if src == n.src else n.with_src(src)
         if n.op is Ops.LOAD:
             for g in guards:
-                if any(r in n.ranges for r in g.src[0].ranges):
+                if n not in free[g] and any(r in n.ranges for r in g.src[0].ranges):
                     made = _gated_load(made, g.src[0].src[0])
         elif n.op is Ops.STORE:
             for g in closing.get(n, ()):

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import LoweringError
+from opgraft.ir.elementary import expansion, light_sine
 from opgraft.ir.expansions import SIGNED, UNSIGNED
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp
@@ -65,6 +66,8 @@ class VectorRenderer(CStyleRenderer):
     """The mask has the width of the values."""
     half_forms: ClassVar[tuple[str, str]] = ("{name}.lo", "{name}.hi")
     """The lower and the upper half of the lanes."""
+    any_form: ClassVar[str] = "any({mask})"
+    """Whether a lane of a mask of int8 is set."""
     load_form: ClassVar[str] = "vload{lanes}(0,{address})"
     """Consecutive elements; the address is a multiple of the element's size and no more."""
     store_form: ClassVar[str] = "vstore{lanes}({value},0,{address})"
@@ -143,6 +146,49 @@ class VectorRenderer(CStyleRenderer):
         return text if dtype.count > 1 else super().from_memory(dtype, text)
 
     # ---- values
+
+    def value(self, w: Writer, u: UOp) -> str:
+        if u.op is Ops.SIN and u.dtype.bits >= 32:
+            return f"{self._sine(w, u.dtype)}({w.ref(u.src[0])})"
+        return super().value(w, u)
+
+    def _sine(self, w: Writer, dtype: DType) -> str:
+        """The name of a function that leaves the rare large arguments to another one, in a loop:
+        compilers may write a function out wherever it is called."""
+        scalar, lanes = dtype.scalar, 1 if dtype.count == 1 else self.width(dtype.count)
+        element, inner = self.scalar_type(scalar), Writer(self, w.program)
+        inner.typedefs, inner.helpers = w.typedefs, w.helpers
+        far = f"sin_far_{element}"
+        if far not in w.helpers:
+            x = stand_in("x", scalar)
+            inner.bind(x, "x")
+            result = inner.graph(expansion(Ops.SIN, x))
+            head, tail = f"{element} {far}({element} x){{", f" return {result};}}"
+            w.helper(far, "\n".join([head, *inner.lines, tail]))
+            inner = Writer(self, w.program)
+            inner.typedefs, inner.helpers = w.typedefs, w.helpers
+        kind = element if lanes == 1 else self.kind(scalar, lanes)
+        name = f"sin_{kind}"
+        if name in w.helpers:
+            return name
+        x = stand_in("x", scalar.vec(lanes))
+        inner.bind(x, "x")
+        value, large = light_sine(x)
+        near, mask = inner.graph(value), inner.graph(large)
+        lines = [f"{kind} {name}({kind} x){{", *inner.lines]
+        if lanes == 1:
+            lines.append(f" return {mask}?{far}(x):{near};}}")
+        else:
+            flags = self.scalar_type(dtypes.int8)
+            parts = [("m", mask), ("a", "x"), ("b", near)]
+            stores = [self.store_form.format(lanes=lanes, value=v, address=n) for n, v in parts]
+            lines += [
+                f" if(!{self.any_form.format(mask=mask)})return {near};",
+                f" {flags} m[{lanes}];{element} a[{lanes}],b[{lanes}];{';'.join(stores)};",
+                f" for(int l=0;l<{lanes};l++)if(m[l])b[l]={far}(a[l]);",
+                f" return {self.load_form.format(lanes=lanes, address='b')};}}",
+            ]
+        return w.helper(name, "\n".join(lines))
 
     def vector_leaf(self, w: Writer, u: UOp) -> str:
         scalar = u.dtype.scalar

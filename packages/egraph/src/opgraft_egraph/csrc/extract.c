@@ -156,7 +156,11 @@ typedef struct {
     const double *prices;
     Chosen *chosen;
     u32 *mark, epoch, *list;
+    u64 looked, kept;  // at members, and how many are held now
 } Dag;
+
+// Sets of members grow with the square of a chain's length: past these, trees will do.
+enum { MOST_KEPT = 1 << 22, MOST_LOOKED = 1 << 26 };
 
 // The price of a node with its children's present terms, everything in them once.
 static int gather(Dag *d, u32 id, double *total, u32 *count) {
@@ -169,6 +173,7 @@ static int gather(Dag *d, u32 id, double *total, u32 *count) {
     for (u32 i = 0; i < arity; i++) {
         const Chosen *kid = d->chosen + kids[i];
         if (kid->node == NONE) return 0;
+        d->looked += kid->count;
         for (u32 k = 0; k < kid->count; k++) {
             const u32 cls = kid->members[k];
             if (cls == n->cls) return 0;
@@ -249,6 +254,8 @@ static int greedy_dag(Dag *d, const Best *best, u32 *choice, u32 *queue, u8 *que
             if (!gather(d, id, &total, &members)) continue;
             Chosen *own = d->chosen + n->cls;
             if (own->node != NONE && total >= own->total - 1e-9) continue;
+            d->kept += members - own->count;
+            if (d->kept > MOST_KEPT || d->looked > MOST_LOOKED) return 0;
             u32 *kept = realloc(own->members, members * sizeof(u32));
             if (!kept) return 0;
             memcpy(kept, d->list, members * sizeof(u32));
@@ -264,6 +271,31 @@ static int greedy_dag(Dag *d, const Best *best, u32 *choice, u32 *queue, u8 *que
     return 1;
 }
 
+// Whether any class below the roots has a second node to choose.
+static int has_alternatives(const EGraph *g, const u32 *choice, const u32 *roots, u32 count, u8 *seen,
+                            u32 *stack) {
+    u32 top = 0;
+    memset(seen, 0, g->class_count);
+    for (u32 i = 0; i < count; i++) {
+        if (seen[roots[i]]) continue;
+        seen[roots[i]] = 1;
+        stack[top++] = roots[i];
+    }
+    while (top) {
+        const u32 cls = stack[--top];
+        if (g->row_first[cls + 1] - g->row_first[cls] > 1) return 1;
+        if (choice[cls] == NONE) continue;
+        const Node *n = g->nodes + choice[cls];
+        const u32 arity = (u32)g->heads[n->head].arity, *kids = kids_of(g, n);
+        for (u32 i = 0; i < arity; i++) {
+            if (seen[kids[i]]) continue;
+            seen[kids[i]] = 1;
+            stack[top++] = kids[i];
+        }
+    }
+    return 0;
+}
+
 // A node for each class (NONE where it has no finite term), and what they cost for the roots.
 // `prices`: of each node; NULL: of its head. `dag`: shared terms are paid once. The answer is
 // never above that of the cheapest trees. False: out of memory.
@@ -274,7 +306,7 @@ int eg_extract(EGraph *g, const double *prices, const u32 *roots, u32 count, u32
     Best *best = malloc(n * sizeof(Best));
     u32 *queue = malloc(n * sizeof(u32)), *place = malloc(n * sizeof(u32)), *wanted = malloc((count + 1u) * sizeof(u32));
     u8 *state = malloc(n);
-    Dag d = {g, prices, NULL, NULL, 0, NULL};
+    Dag d = {g, prices, NULL, NULL, 0, NULL, 0, 0};
     int done = 0;
     if ((!prices && !own) || !best || !queue || !place || !wanted || !state) goto out;
     if (!prices) {
@@ -286,7 +318,9 @@ int eg_extract(EGraph *g, const double *prices, const u32 *roots, u32 count, u32
     cheapest_trees(g, prices, best, queue, state);
     for (u32 i = 0; i < g->class_count; i++) choice[i] = best[i].node;
     *cost = 0;
-    if (dag) {
+    if (dag && !has_alternatives(g, choice, wanted, count, state, queue)) {
+        *cost = price_choices(g, prices, choice, wanted, count, state, queue, place);
+    } else if (dag) {
         *cost = price_choices(g, prices, choice, wanted, count, state, queue, place);
         d.chosen = calloc(n, sizeof(Chosen));
         d.mark = calloc(n, sizeof(u32));

@@ -197,6 +197,10 @@ static void divide(const DType *d, Fact *f, const Fact *a, const Fact *b) {
             const Fact x = {-a->high, -a->low, 0, 1, 0, 0, 0, 0, 0};
             const Fact y = {-b->high, -b->low, 0, 1, 0, 0, 0, 0, 0};
             if (a->high != MOST) divide(d, f, &x, &y);
+        } else if (b->high >= 0 && a->low != LEAST && a->high != MOST) {
+            // no quotient is larger than what is divided
+            const i64 size = most(-a->low, a->high);
+            fit(d, f, least(-size, size), most(-size, size));
         }
         return;
     }
@@ -209,7 +213,7 @@ static void divide(const DType *d, Fact *f, const Fact *a, const Fact *b) {
 
 static void modulo(const DType *d, Fact *f, const Fact *a, const Fact *b) {
     if (b->low <= 0) {
-        if (b->high < 0 && b->low != LEAST) fit(d, f, b->low + 1, 0);
+        if (b->low != LEAST) fit(d, f, least(b->low + 1, 0), b->high == MOST ? MOST : most(b->high - 1, 0));
         return;
     }
     if (b->low == b->high && modest(b)) {

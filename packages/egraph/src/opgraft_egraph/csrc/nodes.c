@@ -111,6 +111,8 @@ int eg_bind(EGraph *g, u32 symbol, u32 head) {
     return 1;
 }
 
+u32 eg_heads(const EGraph *g) { return g->head_count; }
+
 const Head *eg_head_at(const EGraph *g, u32 head) { return g->heads + head; }
 
 u32 head_of_symbol(EGraph *g, u32 symbol) {

@@ -104,4 +104,7 @@ int eg_unite(EGraph *g, u32 a, u32 b, u32 rule, u32 kind, u32 data) {
     return g->stop == CONFLICT_FOUND ? -1 : united;
 }
 
+// The rule that made the last union of a class, or its first node; NONE: the caller.
+u32 eg_blame(EGraph *g, u32 cls) { return g->blame[find(g, cls)]; }
+
 Conflict eg_conflict(const EGraph *g) { return g->conflict; }

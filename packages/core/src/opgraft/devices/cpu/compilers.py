@@ -40,7 +40,8 @@ _COMMON: Final = (
 _LINK: Final = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-nostdlib",)
 """Linked to nothing: what a kernel may call (memcpy, fmaf), and the runtime, the process has."""
 _FAMILY: Final = {
-    "gcc": ("-pipe",),
+    # gcc 12 makes of a loop whose stores all wait for one condition vectors that store nothing
+    "gcc": ("-pipe", "-fno-tree-loop-if-convert"),
     # explicit vectors are there already: clang's own loops cost compile time and gain nothing
     "clang": ("-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectorize"),
 }

@@ -1,0 +1,147 @@
+"""`Accumulate`: a reduction in the order of memory, its results so far in a buffer beside it.
+
+A sum over rows for every column walks down each column, if its result is to stay in a register:
+each step reads a few bytes of another line. In the order of memory it reads row after row and adds
+each to all results, which lie in the nearest cache meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from opgraft.ir.argument import writable_as_text
+from opgraft.ir.loops import substitute_free
+from opgraft.ir.ops import AxisKind, Ops, Space
+from opgraft.ir.reduction import combine, identity
+from opgraft.ir.uop import UOp
+from opgraft.opt.actions import Action, Refused, Split, replace_nodes
+from opgraft.opt.axes import Kernel, closed_by, constant_extent, fresh
+from opgraft.rules.simplify import simplify
+from opgraft.target import Target
+
+
+@writable_as_text
+@dataclass(frozen=True)
+class Accumulate(Action):
+    """The REDUCE that closes `name` adds to a buffer with an element for each iteration of `over`,
+    `at_once` iterations of `name` in each pass over it.
+
+    `name` becomes NAME.o, the loop over the passes, and NAME.u; what does not divide NAME.t.
+    """
+
+    name: object
+    over: object
+    at_once: int
+
+    def apply(self, sink: UOp) -> UOp:
+        kernel = Kernel(sink)
+        loop, over = kernel.find(self.name), kernel.find(self.over)
+        size = None if loop is None else constant_extent(loop)
+        width = None if over is None else constant_extent(over)
+        if loop is None or over is None or size is None or width is None:
+            raise Refused(f"{self.name} and {self.over} are not both ranges of constant extent")
+        reduces = [r for r in kernel.reduces if loop in r.src[1:]]
+        if len(reduces) != 1 or over not in reduces[0].ranges:
+            raise Refused(f"no single REDUCE over {self.name} depends on {self.over}")
+        if any(n.op is Ops.SCAN for n in reduces[0].toposort()):
+            raise Refused("the reduced value is scanned")
+        if not 1 <= self.at_once <= size:
+            raise Refused(f"{self.name} of {size} is not taken {self.at_once} at once")
+        result = _Passes(kernel, reduces[0], loop, over).run(size, width, self.at_once)
+        return simplify(replace_nodes(sink, {reduces[0]: result}))
+
+
+class _Passes:
+    """The buffer, and the effects that fill it."""
+
+    def __init__(self, kernel: Kernel, reduce: UOp, loop: UOp, over: UOp) -> None:
+        self.kernel = kernel
+        self.reduce = reduce
+        self.loop = loop
+        self.over = over
+        self.others = tuple(r for r in reduce.src[1:] if r is not loop)
+
+    def run(self, size: int, width: int, at_once: int) -> UOp:
+        dtype, op = self.reduce.dtype, self.reduce.arg
+        taken = {n.arg[0] for n in self.kernel.nodes if n.op is Ops.LOCAL}
+        number = next(i for i in range(len(taken) + 1) if f"sums{i}" not in taken)
+        name = f"sums{number}"
+        memory = UOp(Ops.LOCAL, dtype, (), (name, width, Space.PRIVATE))
+        begin = self._range(width, f"{name}.b")
+        buffer = memory.after(memory.store(begin, identity(op, dtype)).end(begin))
+        whole, rest = divmod(size, at_once)
+        buffer = self._pass(buffer, name, whole, at_once, 0)
+        if rest:
+            buffer = self._pass(buffer, f"{name}t", rest, 1, whole * at_once)
+        return buffer.load(self.over)
+
+    def _pass(self, buffer: UOp, name: str, count: int, at_once: int, first: int) -> UOp:
+        """The buffer after `count` passes of `at_once` iterations each, from iteration `first`."""
+        label = str(self.loop.arg[0])
+        at = self._range(constant_extent(self.over) or 1, f"{name}.{self.over.arg[0]}")
+        step = self._range(count, f"{label}.t" if first else f"{label}.o")
+        index = step * at_once + first
+        inner: tuple[UOp, ...] = ()
+        if at_once > 1:
+            kind = AxisKind.UNROLL
+            copies = UOp.range(at_once, fresh(self.kernel, f"{label}.u"), kind)
+            index, inner = index + copies, (copies,)
+        others = {
+            r: self._range(constant_extent(r) or 1, f"{name}.{r.arg[0]}") for r in self.others
+        }
+        changes = {self.loop: index, self.over: at, **others}
+        part = substitute_free(self.reduce.src[0], changes)
+        if inner:
+            part = UOp(Ops.REDUCE, self.reduce.dtype, (part, *inner), self.reduce.arg)
+        value = combine(self.reduce.arg, buffer.load(at), part)
+        loops = (*others.values(), step, at)
+        return buffer.after(buffer.store(at, value).end(*loops))
+
+    def _range(self, size: int, wanted: str) -> UOp:
+        return UOp.range(size, fresh(self.kernel, wanted))
+
+
+_PASS: Final = 8
+"""Rows that one pass over the buffer adds."""
+_FAR: Final = 1024
+"""Bytes between two steps of a reduction from which its order matters."""
+
+
+def accumulate_columns(sink: UOp, target: Target) -> UOp:
+    """The kernel with a reduction along far strides, of many columns, in the order of memory."""
+    kernel = Kernel(sink)
+    if len(kernel.reduces) != 1 or kernel.has_locals or len(kernel.effects) != 1:
+        return sink
+    reduce, effect = kernel.reduces[0], kernel.effects[0]
+    loops = [r for r in closed_by(effect) if r in reduce.ranges]
+    loads = [a for a in kernel.accesses if a.node.op is Ops.LOAD]
+    inside = {n for n in reduce.src[0].toposort() if n.op is Ops.LOAD}
+    loads = [a for a in loads if a.node in inside]
+    if not loops or not loads or any(constant_extent(r) is None for r in reduce.src[1:]):
+        return sink
+    over, inner = loops[-1], reduce.src[-1]
+    if constant_extent(over) is None or over not in kernel.spine:
+        return sink
+    width, size = constant_extent(over) or 1, constant_extent(inner) or 1
+    far = all(
+        a.stride(over) == 1 and abs(a.stride(r) or 0) * a.itemsize >= _FAR
+        for a in loads
+        for r in reduce.src[1:]
+    )
+    item = reduce.dtype.itemsize
+    if not far or size < 2 * _PASS or width * item < _FAR or reduce.dtype.is_bool:
+        return sink
+    name = over.arg[0]
+    block = max(_FAR // item, target.cache_bytes[0] // 4 // item)
+    block = min(block, max(_FAR // item, -(-width // max(1, target.cores))))
+    if block < width:
+        sink = Split(name, block).apply(sink)
+        parts: list[object] = [f"{name}.i"]
+        if width % block:
+            return kernel.sink
+    else:
+        parts = [name]
+    for part in parts:
+        sink = Accumulate(inner.arg[0], part, _PASS).apply(sink)
+    return sink

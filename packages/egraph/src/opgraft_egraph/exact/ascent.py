@@ -1,0 +1,158 @@
+"""Lower bounds by dual ascent, as for Steiner trees (Wong 1984).
+
+A cut is a set of nodes of which every solution holds at least one: follow, from a class that must
+be there, a child of each node that is not in the set; a solution runs in no circle, so it cannot
+follow for ever. Each cut takes as much as it can from the prices of its nodes. What has been taken
+in all is a lower bound, and what is left of the prices of a solution's nodes is what it costs more
+than the bound, at least.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from opgraft_egraph.exact.reduction import Reduced
+
+
+class Bound(NamedTuple):
+    """A lower bound for what is left to choose, and what is left of each node's price."""
+
+    value: int
+    left: dict[int, int]
+
+
+def ascend(reduced: Reduced, targets: Sequence[int]) -> Bound | None:
+    """A lower bound on the price of a solution in which the `targets` have terms.
+
+    The earlier a target stands, the earlier its cuts take. None: a target has no term.
+    """
+    return _Ascent(reduced).run(targets)
+
+
+class _Ascent:
+    def __init__(self, reduced: Reduced) -> None:
+        self.members = reduced.members
+        self.children = reduced.children
+        self.classes = reduced.classes
+        nodes = reduced.nodes
+        self.left = {n: reduced.prices[n] for n in nodes}
+        self.users: list[list[int]] = [[] for _ in self.members]
+        self.missing: dict[int, int] = {}
+        for n in nodes:
+            self.missing[n] = len(self.children[n])
+            for kid in self.children[n]:
+                self.users[kid].append(n)
+        self.free = [False] * len(self.members)
+        """Whether a class has a term of which nothing is left to pay."""
+        self._settle([n for n in nodes if not self.left[n] and not self.missing[n]])
+
+    def run(self, targets: Sequence[int]) -> Bound | None:
+        value = 0
+        for target in targets:
+            while not self.free[target]:
+                cut = self._cut(target)
+                if not cut:
+                    return None
+                taken = min(self.left[n] for n in cut)
+                value += taken
+                settled = []
+                for n in cut:
+                    self.left[n] -= taken
+                    if not self.left[n] and not self.missing[n]:
+                        settled.append(n)
+                self._settle(settled)
+        return Bound(value, self.left)
+
+    def _settle(self, nodes: list[int]) -> None:
+        while nodes:
+            cls = self.classes[nodes.pop()]
+            if self.free[cls]:
+                continue
+            self.free[cls] = True
+            for user in self.users[cls]:
+                self.missing[user] -= 1
+                if not self.missing[user] and not self.left[user]:
+                    nodes.append(user)
+
+    def _cut(self, target: int) -> list[int]:
+        """Nodes with something left to pay, of which every term of the target holds one."""
+        inside = {target: None}
+        stack = [target]
+        outer: list[int] = []
+        children, free, left, members = self.children, self.free, self.left, self.members
+        while stack:
+            for n in members[stack.pop()]:
+                if left[n]:
+                    outer.append(n)
+                    continue
+                into = -1
+                for kid in children[n]:
+                    if kid in inside:
+                        into = -1
+                        break
+                    if not free[kid] and (into < 0 or len(members[kid]) < len(members[into])):
+                        into = kid
+                if into >= 0:
+                    inside[into] = None
+                    stack.append(into)
+        return [n for n in outer if not any(kid in inside for kid in children[n])]
+
+
+def surplus(reduced: Reduced, left: Mapping[int, int]) -> dict[int, int]:
+    """What a solution with a node costs more than the bound that left `left`, at least.
+
+    Such a solution holds the nodes on a way from a root down to the node, and those on a way from
+    there to a leaf. Nodes that no solution can hold are missing.
+    """
+    below = _heights(reduced, left)
+    best: dict[int, int] = {}
+    for node, height in below.items():
+        cls = reduced.classes[node]
+        if cls not in best or height < best[cls]:
+            best[cls] = height
+    above: dict[int, int] = {}
+    found: dict[int, int] = {}
+    ready = [(0, root) for root in reduced.roots]
+    heapq.heapify(ready)
+    while ready:
+        depth, cls = heapq.heappop(ready)
+        if cls in above:
+            continue
+        above[cls] = depth
+        for node in reduced.members[cls]:
+            if node not in below:
+                continue
+            found[node] = depth + below[node]
+            for kid in reduced.children[node]:
+                if kid not in above:
+                    heapq.heappush(ready, (depth + left[node], kid))
+    return found
+
+
+def _heights(reduced: Reduced, left: Mapping[int, int]) -> dict[int, int]:
+    """What is left of a node and of the dearest way below it, each class at its cheapest."""
+    users: list[list[int]] = [[] for _ in reduced.members]
+    missing: dict[int, int] = {}
+    for node in reduced.nodes:
+        missing[node] = len(reduced.children[node])
+        for kid in reduced.children[node]:
+            users[kid].append(node)
+    height: dict[int, int] = {}
+    settled: dict[int, int] = {}
+    ready = [(left[n], n) for n, count in missing.items() if not count]
+    heapq.heapify(ready)
+    while ready:
+        value, node = heapq.heappop(ready)
+        height[node] = value
+        cls = reduced.classes[node]
+        if cls in settled:
+            continue
+        settled[cls] = value
+        for user in users[cls]:
+            missing[user] -= 1
+            if not missing[user]:
+                # the class that is settled last is the dearest
+                heapq.heappush(ready, (left[user] + value, user))
+    return height

@@ -1,0 +1,113 @@
+"""Branch and bound: reduce, bound, and where that leaves a choice, try each node of a class."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from opgraft_egraph.exact.ascent import Bound, ascend, surplus
+from opgraft_egraph.exact.local import improve
+from opgraft_egraph.exact.problem import Problem
+from opgraft_egraph.exact.reduction import Reduced
+
+
+class Incumbent:
+    """The best solution of the whole problem so far."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem: Final = problem
+        self.choice: dict[int, int] | None = None
+        self.price = -1
+        self.how = ""
+
+    def offer(self, choice: dict[int, int] | None, how: str) -> bool:
+        """Take a choice if it is one, and the cheapest; whether it was taken."""
+        if choice is None:
+            return False
+        price = self.problem.price(choice)
+        if price is None or (self.choice is not None and price >= self.price):
+            return False
+        self.choice, self.price, self.how = dict(choice), price, how
+        return True
+
+
+def search(
+    root: Reduced, best: Incumbent, deadline: float, report: Callable[[int], None] | None = None
+) -> tuple[bool, int]:
+    """Find the optimum; (whether it is proved, how many branches were looked at).
+
+    `deadline`: of `time.perf_counter()`.
+    """
+    stack = [root]
+    looked = 0
+    while stack:
+        if time.perf_counter() > deadline:
+            return False, looked
+        here = stack.pop()
+        looked += 1
+        if report is not None:
+            report(looked)
+        if not close_in(here, best, deadline):
+            stack.extend(reversed(_branches(here)))
+    return True, looked
+
+
+def close_in(here: Reduced, best: Incumbent, deadline: float) -> bool:
+    """Reduce and bound until neither helps; whether nothing better can be here."""
+    while True:
+        here.simplify()
+        if not here.solvable:
+            return True
+        if here.solved:
+            best.offer(here.lift(()), "branch and bound")
+            return True
+        if here.base >= best.price:
+            return True
+        bound = _bound(here)
+        if bound is None or here.base + bound.value >= best.price:
+            return True
+        for chosen in improve(here, bound.left):
+            best.offer(here.lift(chosen), "branch and bound")
+        room = best.price - here.base - bound.value
+        if room <= 0:
+            return True
+        least = surplus(here, bound.left)
+        if not here.delete(n for n in here.nodes if least.get(n, room) >= room):
+            return False
+        if time.perf_counter() > deadline:
+            return False
+
+
+def _bound(here: Reduced) -> Bound | None:
+    """The better of two orders in which classes that every solution holds take from the prices."""
+    needed = here.needed()
+    order = here.sort()
+    targets = [cls for cls in reversed(order) if needed >> cls & 1]
+    low = ascend(here, targets)
+    high = ascend(here, here.roots)
+    if low is None or high is None:
+        return None
+    return low if low.value >= high.value else high
+
+
+def _branches(here: Reduced) -> list[Reduced]:
+    """A class that every solution holds, with each of its nodes alone: the promising first."""
+    needed = here.needed()
+    options = [c for c, m in enumerate(here.members) if len(m) > 1 and needed >> c & 1]
+    if not options:
+        options = [c for c, m in enumerate(here.members) if len(m) > 1]
+        cls = min(options, key=lambda c: (-len(here.members[c]), c))
+        return _split(here, cls)
+    cls = min(options, key=lambda c: (len(here.members[c]), c))
+    return _split(here, cls)
+
+
+def _split(here: Reduced, cls: int) -> list[Reduced]:
+    nodes = sorted(here.members[cls], key=lambda n: (here.prices[n], len(here.children[n]), n))
+    made = []
+    for n in nodes:
+        here.members[cls] = [n]
+        made.append(here.copy())
+    here.members[cls] = nodes
+    return made

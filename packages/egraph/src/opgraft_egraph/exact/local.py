@@ -1,0 +1,73 @@
+"""Good solutions of a reduced problem, quickly: greedy choices, and exchanges of single nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from opgraft_egraph.exact.bottomup import cheapest_trees, greedy_dag
+from opgraft_egraph.exact.problem import Problem
+from opgraft_egraph.exact.reduction import Reduced
+
+_MOST_LOOKS = 20_000
+
+
+def improve(here: Reduced, left: Mapping[int, int]) -> Iterator[list[int]]:
+    """Sets of nodes that solve the problem, the last the best that exchanges led to.
+
+    `left`: what a bound has left of the prices. Nodes of which nothing is left are promising.
+    """
+    nodes = here.nodes
+    small = _part(here, nodes)
+    starts = [greedy_dag(small, _MOST_LOOKS * 4)]
+    tight = [n for n in nodes if not left[n]]
+    if len(tight) < len(nodes):
+        within = {i: None for i, n in enumerate(nodes) if not left[n]}
+        starts.append({c: tight[n] for c, n in greedy_dag(_part(here, tight), 0).items()})
+        place = {n: i for i, n in enumerate(nodes)}
+        starts[1] = {c: place[n] for c, n in starts[1].items()}
+        del within
+    trees, _ = cheapest_trees(small)
+    best: dict[int, int] | None = None
+    price = -1
+    for start in starts:
+        choice = {**trees, **start}
+        cost = small.price(choice)
+        if cost is None:
+            continue
+        if best is None or cost < price:
+            best, price = choice, cost
+    if best is None:
+        if small.price(trees) is None:
+            return
+        best = trees
+    best = exchange(small, best)
+    yield [nodes[n] for n in small.reached(best).values()]
+
+
+def _part(here: Reduced, nodes: list[int]) -> Problem:
+    return Problem(
+        [here.classes[n] for n in nodes],
+        [here.children[n] for n in nodes],
+        [here.prices[n] for n in nodes],
+        here.roots,
+    )
+
+
+def exchange(problem: Problem, choice: dict[int, int], looks: int = _MOST_LOOKS) -> dict[int, int]:
+    """Take another node in one class while that makes the whole cheaper."""
+    price = problem.price(choice)
+    assert price is not None
+    best = dict(choice)
+    again = True
+    while again and looks > 0:
+        again = False
+        for cls, taken in list(problem.reached(best).items()):
+            for node in problem.members[cls]:
+                if node == taken or looks <= 0:
+                    continue
+                tried = {**best, cls: node}
+                made = problem.price(tried)
+                looks -= len(best)
+                if made is not None and made < price:
+                    best, price, taken, again = tried, made, node, True
+    return best
