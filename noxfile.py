@@ -20,8 +20,8 @@ PACKAGES = ("core", "tensor", "conformance", "egraph", "backend-cl")
 """The folders of packages/; each needs some that stand before it."""
 TESTED_WITH = {"conformance": ("tensor",), "backend-cl": ("tensor", "conformance")}
 """What the tests of a package use beside what it needs itself."""
-DEVICES = {"CPU": (), "INTERP": (), "CL": ("backend-cl",)}
-"""Devices that tests run on here, and the packages that bring them."""
+DEVICES = {"CPU": (), "INTERP": (), "INTERP/LANES32": (), "CL": ("backend-cl",)}
+"""Devices that tests run on here (with a pair of theirs), and the packages that bring them."""
 PYTHONS = ("3.11", "3.12", "3.13")
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
 CODE = ("packages", "examples", "benchmarks", "dev.py", "noxfile.py")
@@ -115,7 +115,10 @@ def kit(session: nox.Session, device: str) -> None:
     install_packages(session, *with_needs("tensor", "conformance", *DEVICES[device]))
     session.install(*GROUPS["test"])
     session.chdir(session.create_tmp())
-    session.run("python", "-m", "opgraft_conformance", device, *(session.posargs or workers()))
+    name, _, pair = device.partition("/")
+    env = {f"OPGRAFT_{name}_CC": pair} if pair else {}
+    given = session.posargs or ("-n", workers()[1])
+    session.run("python", "-m", "opgraft_conformance", name, *given, env=env)
 
 
 @nox.session
@@ -135,7 +138,9 @@ def docs(session: nox.Session) -> None:
     install_packages(session, *PACKAGES)
     session.install(*GROUPS["test"])
     sources = [f"packages/{name}/src" for name in PACKAGES]
-    session.run("pytest", "-q", *workers(), "--doctest-modules", *sources)
+    # the kit's rows are tests of a device, not examples
+    rows = "--ignore=packages/conformance/src/opgraft_conformance/suite"
+    session.run("pytest", "-q", *workers(), "--doctest-modules", rows, *sources)
     session.run("pytest", "-q", "--doctest-glob=*.md", *PAGES)
 
 

@@ -29,8 +29,8 @@ builder.cdef(declarations())
 builder.set_source(
     "opgraft_egraph._engine",
     '#include "interface.h"',
-    sources=[(SOURCES / name.name).as_posix() for name in sorted((HERE / SOURCES).glob("*.c"))],
-    depends=[(SOURCES / name.name).as_posix() for name in sorted((HERE / SOURCES).glob("*.h"))],
+    sources=[(SOURCES / "engine.c").as_posix()],
+    depends=[path.relative_to(HERE).as_posix() for path in sorted((HERE / SOURCES).glob("*.[ch]"))],
     include_dirs=[SOURCES.as_posix()],
     extra_compile_args=OPTIONS,
     libraries=[] if sys.platform == "win32" else ["m"],

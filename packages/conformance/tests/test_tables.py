@@ -12,16 +12,18 @@ import mpmath
 import numpy as np
 import pytest
 
-from opgraft.api import CompilerPair, CompilerSet, Target
+from opgraft.api import CompilerPair, CompilerSet, Target, compile_kernel, using
 from opgraft.devices.interp.device import TARGET, InterpDevice
 from opgraft.devices.invented import TextRenderer
 from opgraft.dtype import dtypes
 from opgraft.errors import DeviceError
 from opgraft.ir.laws import broken_law
-from opgraft.ir.ops import GroupOp, Ops
+from opgraft.ir.ops import AxisKind, GroupOp, Ops
 from opgraft.ir.spec import check as check_spec
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action
+from opgraft.opt.actions import Action, Fuse, Refused, Split, apply_all
+from opgraft.opt.grid_actions import Grid, GroupReduce
+from opgraft.opt.tile import Tile
 from opgraft_conformance import (
     elementary,
     exact,
@@ -37,6 +39,7 @@ from opgraft_conformance import (
 from opgraft_conformance.comparison import differ
 from opgraft_conformance.execution import execute
 from opgraft_conformance.fault import Fault
+from opgraft_conformance.opening import target_of
 from opgraft_conformance.values import column, edges, shown, value
 
 
@@ -264,7 +267,6 @@ def test_a_store_behind_the_end_of_a_buffer_is_a_fault() -> None:
     out = kernels.param(0, 8, dtypes.int32)
     sink = kernels.kernel("longer", out.store(7, UOp.const(dtypes.int32, 1)))
     device = InterpDevice()
-    from opgraft.api import compile_kernel
 
     made = compile_kernel(device, sink)
     with pytest.raises(Fault, match=r"wrote behind the end of a buffer[\s\S]*byte 28, element 7"):
@@ -293,3 +295,52 @@ def test_every_number_of_lanes_has_rows_in_each_dtype_family() -> None:
     for form in forms:
         assert sum(form in some for some in chosen) > 5
     assert all(1 <= len(some) <= 2 for some in chosen)
+
+
+@pytest.mark.parametrize("pair", ["", "LANES32", "LANES64"])
+def test_what_the_scheduler_makes_of_random_schedules_is_right(pair: str) -> None:
+    """INTERP carries out what is lowered for a target; a fault here is the core's."""
+    reference = InterpDevice()
+    with using(INTERP_CC=pair):
+        target = target_of(reference)
+    for seed in range(8):
+        trial = schedules.random_trial(target, seed)
+        assert schedules.is_sound(reference, trial, target), trial
+
+
+SPLIT_GROUPS = (Grid("j", 4), Split("j.g", 2))
+FOUND = {
+    "extents that depend on a split loop": ("rows", SPLIT_GROUPS, dtypes.int32),
+    "loads of two effects, one of them guarded": (
+        "rows",
+        (*SPLIT_GROUPS, Tile((("i", 2, 2),))),
+        dtypes.int32,
+    ),
+    "lanes that are joined by threads": (
+        "row_sums",
+        (Grid("i"), Split("k", 2, AxisKind.VECTOR), GroupReduce("k.o", 8)),
+        dtypes.float32,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_schedules_that_the_kit_found_wrong_stay_right(name: str) -> None:
+    reference = InterpDevice()
+    with using(INTERP_CC="LANES64"):
+        target = target_of(reference)
+    assert schedules.is_sound(reference, schedules.Trial(*FOUND[name]), target)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "actions"),
+    [
+        ("by_way_of_a_local", (Tile((("i", 1, 2),)),)),
+        ("scattered", (Split("i", 4), Fuse("i.t", "i.t"))),
+    ],
+)
+def test_schedules_that_the_kit_found_wrong_are_refused(
+    kernel: str, actions: tuple[Action, ...]
+) -> None:
+    with pytest.raises(Refused):
+        apply_all(schedules.Trial(kernel, actions).meaning(), actions)

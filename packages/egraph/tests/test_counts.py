@@ -1,4 +1,4 @@
-"""Exact numbers of nodes and classes, from closed forms and from other libraries' published runs."""
+"""Exact numbers of nodes and classes, from closed forms and other libraries' published runs."""
 
 from __future__ import annotations
 

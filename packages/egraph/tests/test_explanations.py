@@ -16,7 +16,7 @@ from opgraft_egraph.reference import ReferenceEngine
 
 X, Y, Z = UPat.var("x"), UPat.var("y"), UPat.var("z")
 A, B = UOp.variable("a", 0, 9), UOp.variable("b", 0, 9)
-I, J, K = (UOp.variable(n, 0, hi) for n, hi in (("i", 7), ("j", 3), ("k", 15)))
+L, J, K = (UOp.variable(n, 0, hi) for n, hi in (("i", 7), ("j", 3), ("k", 15)))
 BUDGET = Schedule(nodes=300, rounds=4, seconds=5.0, matches=100, ban_rounds=2)
 ENGINES = list(dict.fromkeys((default_engine(), ReferenceEngine)))
 
@@ -40,13 +40,13 @@ def test_every_step_can_be_done_again(dtype: DType, engine: EngineMaker) -> None
 @pytest.mark.parametrize(
     ("root", "goal"),
     [
-        ((I * 64 + J * 16 + K) // 16, I * 4 + J),
-        ((I * 64 + J * 16 + K) // 16 % 4, J),
-        ((I * 64 + J * 16 + K) // 16 // 4, I),
-        ((I * 4 + J) // 4, I),
-        ((I * 4 + J) % 4, J),
-        (I * 4 + J < 32, UOp.const(dtypes.bool, True)),
-        ((I * 4 + J) // 4 * 4 + (I * 4 + J) % 4, I * 4 + J),
+        ((L * 64 + J * 16 + K) // 16, L * 4 + J),
+        ((L * 64 + J * 16 + K) // 16 % 4, J),
+        ((L * 64 + J * 16 + K) // 16 // 4, L),
+        ((L * 4 + J) // 4, L),
+        ((L * 4 + J) % 4, J),
+        (L * 4 + J < 32, UOp.const(dtypes.bool, True)),
+        ((L * 4 + J) // 4 * 4 + (L * 4 + J) % 4, L * 4 + J),
     ],
 )
 def test_index_arithmetic_is_found_and_explained(root: UOp, goal: UOp) -> None:

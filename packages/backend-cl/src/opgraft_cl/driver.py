@@ -43,7 +43,7 @@ _CODES[1001] = "PLATFORM_NOT_FOUND_KHR"
 EXACT_DIVISION: Final = 128
 """CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT of CL_DEVICE_SINGLE_FP_CONFIG."""
 NO_MEMORY: Final = (-4, -6, -61)
-"""What drivers answer where memory is short. CL_OUT_OF_RESOURCES may be a kernel's fault as well."""
+"""What drivers answer where memory is short. CL_OUT_OF_RESOURCES may be a kernel's fault too."""
 
 
 def code_name(code: int) -> str:

@@ -25,7 +25,7 @@ declare(
 )
 
 _VENDORS: Final = "/etc/OpenCL/vendors"
-_CPU_DRIVERS: Final = ("pocl", "oclgrind", "intel_cpu", "intel64", "intelocl")
+_CPU_DRIVERS: Final = ("pocl", "oclgrind", "intel-cpu", "intel-fpga", "intel64", "intelocl")
 _GPU_NODES: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dri/renderD128", "/dev/mali0")
 
 

@@ -56,7 +56,7 @@ class ClRenderer(VectorRenderer):
         for op, name in ((Ops.SQRT, "sqrt"), (Ops.TRUNC, "trunc"), (Ops.MULACC, "fma"))
         for dtype in _FLOATS
     }
-    bitcast_form: ClassVar[str] = "as_{target}({value})"
+    bitcast_form: ClassVar[str] = "as_{target}(({source})({value}))"
     spaces: ClassVar[Mapping[Space, str]] = {Space.PRIVATE: "", Space.GROUP: "__local "}
 
     # ---- a kernel

@@ -13,7 +13,7 @@ from kernel_forms.execute import execute, interpret
 from kernel_forms.kernels import kernel, loop, over, param
 from kernel_forms.memory import expected, fill
 from kernel_forms.oracle import Memory
-from opgraft import Device, dtypes, using
+from opgraft import Device, DType, dtypes, using
 from opgraft.devices.interp.executor import execute as run_program
 from opgraft.devices.invented import LANES32, TARGETS
 from opgraft.errors import DeviceError, LoweringError
@@ -69,6 +69,35 @@ def test_a_kernel_runs_as_the_oracle_says(target: Target, name: str) -> None:
     assert run(sink, target, memory) == expected(sink, memory)
 
 
+LARGER: list[tuple[str, tuple[int, ...]]] = [
+    ("stored_and_read_back", (3, 100)),
+    ("stored_across_and_read_back", (17, 40)),
+    ("several_outputs", (4, 90)),
+    ("rows_in_place", (4, 70)),
+    ("cumulative", (40, 33)),
+    ("column_cumulative", (33, 40)),
+    ("last_store_wins", (150,)),
+    ("read_before_overwritten", (150,)),
+    ("chained_in_place", (300,)),
+    ("sums_beside_rows", (70, 3)),
+    ("colliding_stores", (20,)),
+    ("gather", (40, 10, 33)),
+    ("padded", (20, 37)),
+    ("reversed_copy", (300,)),
+    ("less_its_maximum", (90,)),
+    ("transposed", (40, 33)),
+    ("column_max", (70, 5)),
+    ("convolution", (8, 16, 3)),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes"), LARGER, ids=[name for name, _ in LARGER])
+def test_larger_than_a_group(target: Target, name: str, sizes: tuple[int, ...]) -> None:
+    sink = kernels.NAMED[name](*sizes)
+    memory = fill(sink)
+    assert run(sink, target, memory) == expected(sink, memory)
+
+
 @pytest.mark.parametrize("first", range(0, 100, 10))
 def test_random_kernels_run_as_the_oracle_says(first: int) -> None:
     """Ten seeds each; some read more buffers than LANES32 has."""
@@ -85,6 +114,20 @@ def test_random_kernels_run_as_the_oracle_says(first: int) -> None:
                 continue
             with using(INTERP_CC=name):
                 assert execute(Device["INTERP"], sink, memory) == want, f"seed {seed} on {name}"
+
+
+@pytest.mark.parametrize("dtype", dtypes.all, ids=str)
+def test_every_dtype_goes_through_group_memory(target: Target, dtype: DType) -> None:
+    i, k, own = loop(2, "i"), over(70, "k"), loop(70, "l")
+    out, a = param(0, 2, dtype), param(1, 140, dtype)
+    row = UOp(Ops.LOCAL, dtype, (), ("row", 70, Space.PRIVATE))
+    filled = row.after(row.store(own, a.load(i * 70 + own)).end(own))
+    sink = kernel("row", out.store(i, filled.load(k).reduce(Ops.MAX, k)).end(i))
+    shared = scheduled(
+        sink, Grid("i"), Split("l", target.lanes, THREAD), GroupReduce("k", target.lanes)
+    )
+    memory = fill(sink)
+    assert run(shared, target, memory) == expected(sink, memory)
 
 
 # ---- shapes of workloads: as NumPy says, within limits, and cooperative where that pays

@@ -128,7 +128,7 @@ class Path(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """The right sides for captures of these dtypes; without paths: the rule's function is called."""
+    """The right sides for captures of these dtypes; without paths the function is called."""
 
     dtypes: tuple[int, ...]
     paths: tuple[Path, ...]

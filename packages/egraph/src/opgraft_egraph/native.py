@@ -271,11 +271,12 @@ class NativeEngine:
         numbers, at = ffi.unpack(out, room) if room else [], 0
         while at < room:
             end = at + 5 + numbers[at + 4]
-            yield NodeRow(*numbers[at : at + 4], tuple(numbers[at + 5 : end]))
+            id, head, cls, flags = numbers[at : at + 4]
+            yield NodeRow(id, head, cls, flags, tuple(numbers[at + 5 : end]))
             at = end
 
     def best(self, cls: int) -> tuple[int, float]:
-        """The node with which the cheapest term of a class begins (NONE: there is none), its cost."""
+        """The node that the cheapest term of a class begins with (or NONE), and its cost."""
         cost = ffi.new("double *")
         return lib.eg_best(self._g, cls, cost), cost[0]
 

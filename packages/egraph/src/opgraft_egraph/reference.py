@@ -317,7 +317,7 @@ class ReferenceEngine:
 
     def _price(self) -> None:
         before = self._best
-        rows = [row for row in self._live_rows()]
+        rows = list(self._live_rows())
         prices = {row.id: self._price_of(row) for row in rows}
         self._best = cheapest(rows, prices.__getitem__)
         uses: dict[int, list[int]] = {}

@@ -176,12 +176,12 @@ class Number:
         return _opposite(self == other)
 
     def __bool__(self) -> bool:
-        return not (self == 0)
+        return bool(self != 0)
 
     def __index__(self) -> int:
         raise Untraceable("a number that must be known now")
 
-    __int__ = __float__ = __round__ = __index__  # type: ignore[assignment]
+    __int__ = __float__ = __round__ = __index__
 
 
 def _forward(op: Ops) -> Callable[[Symbol, Any], Symbol]:
@@ -325,7 +325,8 @@ class Symbol:
     def __le__(self, other: Any) -> Symbol:
         if self.dtype.is_float:
             raise Untraceable("an order of floats")
-        return self.reflected(Ops.CMPLT, other) ^ True
+        made: Symbol = self.reflected(Ops.CMPLT, other) ^ True
+        return made
 
     def __ge__(self, other: Any) -> Symbol:
         if self.dtype.is_float:
@@ -405,13 +406,13 @@ def _asks_identity(function: Any, depth: int = 4) -> bool:
         return True
     if not depth:
         return True
+    found = False
     for name in code.co_names:
         called = function.__globals__.get(name)
         if isinstance(called, FunctionType) and called.__module__ != __name__:
-            if _asks_identity(called, depth - 1):
-                return True
+            found = found or _asks_identity(called, depth - 1)
     cells = [c.cell_contents for c in function.__closure__ or ()]
-    return any(isinstance(c, FunctionType) and _asks_identity(c, depth - 1) for c in cells)
+    return found or any(isinstance(c, FunctionType) and _asks_identity(c, depth - 1) for c in cells)
 
 
 # ---- tracing
@@ -454,8 +455,8 @@ def trace(
         except Exception as error:
             # on nodes it may do well, or raise its own error there
             raise Untraceable(f"it raises {error!r}") from error
-        for place in range(len(given), len(one.tests)):
-            todo.append((*[t.expected for t in one.tests[:place]], False))
+        answers = [t.expected for t in one.tests]
+        todo += [(*answers[:place], False) for place in range(len(given), len(answers))]
         if made is None:
             paths.append(Path(tuple(one.tests), (), -1))
         else:

@@ -84,7 +84,7 @@ class _Linearizer:
         self.parallel = self._parallel_range()
         self.ordered: list[_Statement] = []
         self.registers_of: dict[_Statement, UOp] = {}
-        self.storing: UOp | None = None  # the buffer of the STORE whose value is being computed
+        self.storing: UOp | None = None  # the LOCAL of the STORE whose value is being computed
         self.shared: frozenset[UOp] = frozenset()
         """STOREs that several statements carry out, in fewer loops or more."""
         self.carried: dict[_Statement, frozenset[UOp]] = {}
@@ -430,7 +430,7 @@ class _Linearizer:
                 remedy="store it to a buffer of its own",
             )
         self.stored[store] = None
-        self.storing = target_of(store)
+        self.storing = target_of(store) if target_of(store).op is Ops.LOCAL else None
         block.items.append(store.with_src(tuple(self._value(block, s) for s in store.src)))
         self.storing = None
 
@@ -495,7 +495,7 @@ class _Linearizer:
         if n.op is Ops.LOAD:
             depth = max(depth, self._innermost_maybe_empty())
             if buffer_of(n.src[0]) is self.storing:
-                # what is stored here may be read here in the next iteration of any loop
+                # sums so far: what is stored here is read here in the next iteration of a loop
                 depth = len(self.blocks) - 1
         home = self.blocks[depth]
         made = n.with_src(tuple([self._instruction(s) for s in n.src]))

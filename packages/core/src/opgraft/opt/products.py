@@ -312,7 +312,7 @@ class _Tiling:
     def _free_bytes(self) -> int:
         """What the buffers of the kernel leave for others."""
         buffers = [n for n in self.sink.toposort() if n.op is Ops.LOCAL]
-        taken = sum(n.arg[1] * n.dtype.itemsize for n in buffers)
+        taken: int = sum(n.arg[1] * n.dtype.itemsize for n in buffers)
         return self.target.local_bytes - taken
 
     def _is_shared(self) -> bool:

@@ -6,34 +6,7 @@
 
 enum { DEPTH = 24 };
 
-#ifdef __GNUC__
-#define FETCH(place) __builtin_prefetch(place)
-#else
-#define FETCH(place) ((void)(place))
-#endif
-
-static int add_checked(i64 a, i64 b, i64 *made) {
-    if ((b > 0 && a > INT64_MAX - b) || (b < 0 && a < INT64_MIN - b)) return 0;
-    *made = a + b;
-    return 1;
-}
-
-static int multiply_checked(i64 a, i64 b, i64 *made) {
-    if (a && b) {
-        if (a == INT64_MIN || b == INT64_MIN) return 0;
-        const u64 x = a < 0 ? 0 - (u64)a : (u64)a, y = b < 0 ? 0 - (u64)b : (u64)b;
-        if (x > (u64)INT64_MAX / y) return 0;
-    }
-    *made = a * b;
-    return 1;
-}
-
 static int is_limit(i64 x) { return x == INT64_MIN || x == INT64_MAX; }
-
-static i64 quotient(i64 a, i64 b) {
-    const i64 q = a / b;
-    return a % b && (a < 0) != (b < 0) ? q - 1 : q;
-}
 
 // The number that a code computes. False where an i64 does not do, or a division by 0 would
 // raise: then the caller's own function decides. An end that is not limited compares, no more.
@@ -49,7 +22,7 @@ static int compute(const EGraph *g, const i64 *code, u32 length, const u32 *slot
                 stack[top++] = operand;
                 continue;
             }
-            const Fact *f = g->facts + slot[operand];
+            const Fact *f = known(g, slot[operand]);
             switch (op) {
                 case PUSH_LOW: stack[top++] = f->low; break;
                 case PUSH_HIGH: stack[top++] = f->high; break;
@@ -90,31 +63,22 @@ static int compute(const EGraph *g, const i64 *code, u32 length, const u32 *slot
         }
         if (is_limit(*a) || is_limit(b)) return 0;
         switch (op) {
-            case N_ADD: if (!add_checked(*a, b, a)) return 0; break;
-            case N_SUB: if (!add_checked(*a, -b, a)) return 0; break;
-            case N_MUL: if (!multiply_checked(*a, b, a)) return 0; break;
-            case N_DIV: if (!b) return 0; *a = quotient(*a, b); break;
-            case N_MOD: if (!b) return 0; *a -= b * quotient(*a, b); break;
+            case N_ADD: if (!add_fits(*a, b, a)) return 0; break;
+            case N_SUB: if (!add_fits(*a, -b, a)) return 0; break;
+            case N_MUL: if (!multiply_fits(*a, b, a)) return 0; break;
+            case N_DIV: if (!b) return 0; *a = floor_quotient(*a, b); break;
+            case N_MOD: if (!b) return 0; *a -= b * floor_quotient(*a, b); break;
             case N_AND: *a &= b; break;
             case N_OR: *a |= b; break;
             case N_XOR: *a ^= b; break;
             case N_SHL:
-                if (b < 0 || b > 62 || !multiply_checked(*a, (i64)1 << b, a)) return 0;
+                if (b < 0 || b > 62 || !multiply_fits(*a, (i64)1 << b, a)) return 0;
                 break;
             case N_SHR:
                 if (b < 0 || b > 62) return 0;
-                *a = *a < 0 ? ~(~*a >> b) : *a >> b;
+                *a = shift_right(*a, b);
                 break;
-            case N_GCD: {
-                i64 x = *a < 0 ? -*a : *a, y = b < 0 ? -b : b;
-                while (y) {
-                    const i64 r = x % y;
-                    x = y;
-                    y = r;
-                }
-                *a = x;
-                break;
-            }
+            case N_GCD: *a = gcd(*a, b); break;
             default: return 0;
         }
         if (is_limit(*a)) return 0;
@@ -141,7 +105,7 @@ static const Variant *variant_of(const EGraph *g, const Rule *rule) {
     const Variant *v = g->program->variants + rule->first_variant;
     for (u32 i = 0; i < rule->variants; i++, v++) {
         u32 k = 0;
-        while (k < rule->captures && v->dtype[k] == g->facts[g->slot[rule->capture[k]]].dtype) k++;
+        while (k < rule->captures && v->dtype[k] == known(g, g->slot[rule->capture[k]])->dtype) k++;
         if (k == rule->captures) return v;
     }
     return NULL;

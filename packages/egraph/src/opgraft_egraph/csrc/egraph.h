@@ -3,7 +3,8 @@
 //   nodes.c      heads, nodes, the hash-cons: one node for one head and the same child classes
 //   unionfind.c  which classes are one, and what it costs to say so
 //   rebuild.c    congruence closure, and the arrays that a search reads
-//   facts.c      what is known of the values of a class: constant, interval, remainder
+//   facts.c      what is known of the values of a node: constant, interval, remainder
+//   knowledge.c  what is known of a class, carried from children to parents
 //   fold.c       operations on constants, exactly as opgraft.ir.evaluate has them
 //   match.c      compiled patterns against classes, semi-naively
 //   apply.c      right sides of rules
@@ -23,9 +24,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arithmetic.h"
 #include "interface.h"
 
 #define NONE 0xffffffffu
+
+// Has a place in memory fetched that will be needed soon.
+#ifdef __GNUC__
+#define FETCH(place) __builtin_prefetch(place)
+#else
+#define FETCH(place) ((void)(place))
+#endif
 
 enum { DEAD = 1, SWAPPED = 2 };
 
@@ -94,6 +103,10 @@ struct EGraph {
 
     u32 *parent, *weight, *blame;
     Fact *facts;
+    u32 *fact_at;      // of a class, in `facts`
+    u32 fact_count, fact_room;
+    u32 *plain;        // of a dtype: the fact of classes of which nothing else is known
+    u32 plain_count, plain_room;
     u32 *fact_stamp, *term_stamp;
     Best *best;
     u32 class_count, class_room;
@@ -113,8 +126,8 @@ struct EGraph {
     Row *rows;
     Use *uses;
     u32 *row_first, *use_first;
-    u64 use_room;
     u32 *delta, *delta_first;
+    u32 row_room, use_room, row_first_room, use_first_room, delta_room, delta_first_room;
     u32 *extra;        // further uses of a class while rebuilding: first of `links`
     u32 extra_room;
     Link *links;
@@ -143,7 +156,9 @@ struct EGraph {
     u64 rekeyed, matches;
     Conflict conflict;
 
-    u32 priced;        // whether cheapest terms are kept up to date
+    u32 priced;        // whether there are cheapest terms
+    u32 asked;         // whether they are kept up to date from round to round
+    u32 stale;         // whether they are older than the last rebuild
     u32 *queue;
     u32 queue_count, queue_room;
     u8 *queued;
@@ -177,6 +192,8 @@ static inline u32 find(EGraph *g, u32 x) {
     return x;
 }
 
+static inline const Fact *known(const EGraph *g, u32 cls) { return g->facts + g->fact_at[cls]; }
+
 static inline u32 mix(u32 head, u32 a, u32 b) {
     u64 x = (u64)head * 0x9E3779B97F4A7C15ull ^ ((u64)b << 32 | a) * 0xD6E8FEB86659FD93ull;
     x ^= x >> 32;
@@ -208,19 +225,24 @@ u32 key_second(const u32 *kids, u32 arity);
 // unionfind.c
 u32 new_class(EGraph *g);
 int unite(EGraph *g, u32 a, u32 b);
+void know(EGraph *g, u32 cls, const Fact *fact);
+void keep_terms(EGraph *g);
 
 // rebuild.c
 void rebuild(EGraph *g);
 
 // facts.c
+Fact anything(const DType *d, u32 dtype);
 Fact fact_of(EGraph *g, u32 head, const u32 *kids);
 int refine(EGraph *g, u32 cls, const Fact *by);
 int refine_as(EGraph *g, u32 cls, const Fact *by, u32 other);
+void settle(const DType *d, Fact *f);
+Fact constant_fact(const Program *p, u32 dtype, u32 kind, i64 value);
+
+// knowledge.c
 int meet(Fact *a, const Fact *b, u32 *why);
 int propagate(EGraph *g);
 void touch(EGraph *g, u32 cls);
-void settle(const DType *d, Fact *f);
-Fact constant_fact(const Program *p, u32 dtype, u32 kind, i64 value);
 
 // fold.c
 int fold(const Program *p, const Head *head, const Fact *const *kids, Fact *made);

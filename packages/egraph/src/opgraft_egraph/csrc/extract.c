@@ -14,7 +14,7 @@ static int is_power(const Fact *f) {
 static double price_of(const EGraph *g, const Node *n) {
     const Head *h = g->heads + n->head;
     if ((h->meaning == IDIV || h->meaning == MOD) && g->limits.power_of_two >= 0 &&
-        g->limits.power_of_two < h->cost && is_power(g->facts + n->kid[1]))
+        g->limits.power_of_two < h->cost && is_power(known(g, n->kid[1])))
         return g->limits.power_of_two;
     return h->cost;
 }
@@ -101,9 +101,34 @@ void relax(EGraph *g) {
     g->news = before + g->renewed_count;
 }
 
+// Nobody has asked for terms before: those of all that the last rebuild saw.
+static void price_all(EGraph *g) {
+    ROOM(g, queued, queued_room, g->class_count);
+    memset(g->queued, 0, g->class_count);
+    g->queue_count = 0;
+    for (u32 i = 0; i < g->class_count; i++) {
+        g->best[i] = (Best){-1.0, 0, NONE};
+        g->term_stamp[i] = g->now;
+    }
+    for (u32 id = 0; id < g->linked; id++) {
+        if (!(g->nodes[id].flags & DEAD)) offer(g, id);
+    }
+    for (u32 k = 0; k < g->queue_count; k++) {
+        const u32 cls = g->queue[k];
+        g->queued[cls] = 0;
+        for (u32 i = g->use_first[cls]; i < g->use_first[cls + 1]; i++) offer(g, g->uses[i].id);
+    }
+}
+
 // As the last rebuild left it, also while unions have been made since: `cls` and the children of
 // the node are ids that were canonical then, and choices run in no circle.
 u32 eg_best(EGraph *g, u32 cls, double *cost) {
+    if (!g->asked || g->stale) {
+        if (setjmp(g->escape)) return NONE;
+        keep_terms(g);
+        g->stale = 0;
+        price_all(g);
+    }
     const Best *own = g->best + cls;
     u32 id = own->node;
     while (id != NONE && g->nodes[id].flags & DEAD) id = g->nodes[id].stamp;
@@ -111,7 +136,7 @@ u32 eg_best(EGraph *g, u32 cls, double *cost) {
     return id;
 }
 
-u32 eg_term_stamp(const EGraph *g, u32 cls) { return g->term_stamp[cls]; }
+u32 eg_term_stamp(const EGraph *g, u32 cls) { return g->asked ? g->term_stamp[cls] : 0; }
 
 // ---- once, at the end
 

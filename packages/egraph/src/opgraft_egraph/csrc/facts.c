@@ -5,75 +5,6 @@
 // or greatest i64. A fixed-width integer wraps; `index` does not.
 #include "egraph.h"
 
-#define LEAST INT64_MIN
-#define MOST INT64_MAX
-
-enum { MOST_REFINED = 64 };  // after so many an interval no longer shrinks: it may do so forever
-
-// ---- arithmetic that says when it does not fit
-
-static int add_fits(i64 a, i64 b, i64 *made) {
-    if ((b > 0 && a > MOST - b) || (b < 0 && a < LEAST - b)) return 0;
-    *made = a + b;
-    return 1;
-}
-
-static int multiply_fits(i64 a, i64 b, i64 *made) {
-    if (a == 0 || b == 0) {
-        *made = 0;
-        return 1;
-    }
-    if (a == LEAST || b == LEAST) return 0;
-    const u64 x = a < 0 ? 0 - (u64)a : (u64)a, y = b < 0 ? 0 - (u64)b : (u64)b;
-    if (x > (u64)MOST / y) return 0;
-    *made = a * b;
-    return 1;
-}
-
-// Sums and products of ends of intervals; an end that is not limited stays so.
-static i64 add_low(i64 a, i64 b) {
-    i64 made;
-    if (a == LEAST || b == LEAST) return LEAST;
-    return add_fits(a, b, &made) ? made : a < 0 ? LEAST : MOST - 1;
-}
-
-static i64 add_high(i64 a, i64 b) {
-    i64 made;
-    if (a == MOST || b == MOST) return MOST;
-    return add_fits(a, b, &made) ? made : a > 0 ? MOST : LEAST + 1;
-}
-
-static i64 multiply_end(i64 a, i64 b) {
-    i64 made;
-    if (a == 0 || b == 0) return 0;
-    const int negative = (a < 0) != (b < 0);
-    if (a == LEAST || a == MOST || b == LEAST || b == MOST) return negative ? LEAST : MOST;
-    return multiply_fits(a, b, &made) ? made : negative ? LEAST : MOST;
-}
-
-static i64 floor_div(i64 a, i64 b) {  // b > 0
-    const i64 q = a / b;
-    return a % b < 0 ? q - 1 : q;
-}
-
-static i64 floor_mod(i64 a, i64 b) {  // b > 0
-    const i64 r = a % b;
-    return r < 0 ? r + b : r;
-}
-
-static i64 gcd(i64 a, i64 b) {
-    if (a < 0) a = -a;
-    if (b < 0) b = -b;
-    while (b) {
-        const i64 r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
-static i64 least(i64 a, i64 b) { return a < b ? a : b; }
-static i64 most(i64 a, i64 b) { return a > b ? a : b; }
 
 // ---- dtypes
 
@@ -92,7 +23,7 @@ static i64 dtype_most(const DType *d) {
     return MOST;
 }
 
-static Fact anything(const DType *d, u32 dtype) {
+Fact anything(const DType *d, u32 dtype) {
     Fact f = {LEAST, MOST, 0, 1, 0, (u16)dtype, NO_NUMBER, 0, 0};
     if (is_counted(d)) {
         f.low = dtype_least(d);
@@ -291,7 +222,7 @@ static int apart(const Fact *a, const Fact *b) {
 }
 
 static void compare(const EGraph *g, u32 meaning, Fact *f, const u32 *kids) {
-    const Fact *a = g->facts + kids[0], *b = g->facts + kids[1];
+    const Fact *a = known(g, kids[0]), *b = known(g, kids[1]);
     const DType *d = g->program->dtypes + a->dtype;
     int holds = 0, may = 1;
     if (meaning == LESS) {
@@ -395,22 +326,22 @@ Fact fact_of(EGraph *g, u32 head, const u32 *kids) {
     Fact f = anything(d, (u32)h->dtype);
     const u32 arity = (u32)h->arity;
     if (arity >= 1 && arity <= 3) {
-        const Fact *known[3];
+        const Fact *operands[3];
         int all = 1;
         for (u32 i = 0; i < arity; i++) {
-            known[i] = g->facts + kids[i];
-            all &= known[i]->number && known[i]->number != ELSEWHERE;
+            operands[i] = known(g, kids[i]);
+            all &= operands[i]->number && operands[i]->number != ELSEWHERE;
         }
-        if (all && fold(p, h, known, &f)) {
+        if (all && fold(p, h, operands, &f)) {
             settle(d, &f);
             return f;
         }
     }
-    const Fact *a = arity > 0 ? g->facts + kids[0] : NULL;
-    const Fact *b = arity > 1 ? g->facts + kids[1] : NULL;
+    const Fact *a = arity > 0 ? known(g, kids[0]) : NULL;
+    const Fact *b = arity > 1 ? known(g, kids[1]) : NULL;
     switch (h->meaning) {
         case WHERE: {
-            const Fact *c = g->facts + kids[2];
+            const Fact *c = known(g, kids[2]);
             const Fact *only = a->low == a->high && a->number == NUMBER_BOOL ? (a->low ? b : c) : NULL;
             if (only) {
                 f = *only;
@@ -443,7 +374,7 @@ Fact fact_of(EGraph *g, u32 head, const u32 *kids) {
                 f.nonzero = a->nonzero;
                 for (u32 i = 1; i < arity; i++) {
                     const Fact before = f;
-                    hull(&f, &before, g->facts + kids[i]);
+                    hull(&f, &before, known(g, kids[i]));
                 }
             }
             break;
@@ -495,126 +426,4 @@ Fact fact_of(EGraph *g, u32 head, const u32 *kids) {
     }
     settle(d, &f);
     return f;
-}
-
-static int meet_remainders(Fact *a, const Fact *b) {
-    if (b->modulus == 1) return 1;
-    if (a->modulus == 1) {
-        a->modulus = b->modulus;
-        a->rest = b->rest;
-        return 1;
-    }
-    if (a->modulus == 0) return b->modulus ? floor_mod(a->rest, b->modulus) == b->rest : a->rest == b->rest;
-    if (b->modulus == 0) {
-        if (floor_mod(b->rest, a->modulus) != a->rest) return 0;
-        a->modulus = 0;
-        a->rest = b->rest;
-        return 1;
-    }
-    const i64 g = gcd(a->modulus, b->modulus);
-    if ((a->rest - b->rest) % g) return 0;
-    const i64 both = a->modulus / g * b->modulus;
-    if (both > (i64)1 << 20) {  // keep the finer one
-        if (b->modulus > a->modulus) {
-            a->modulus = b->modulus;
-            a->rest = b->rest;
-        }
-        return 1;
-    }
-    i64 rest = a->rest;
-    while (floor_mod(rest, b->modulus) != b->rest) rest += a->modulus;
-    a->modulus = both;
-    a->rest = rest;
-    return 1;
-}
-
-// Both hold: says whether that is more than `a` said, and in `why` if it cannot be.
-int meet(Fact *a, const Fact *b, u32 *why) {
-    const Fact before = *a;
-    if (a->dtype != b->dtype) {
-        *why = DIFFERENT_DTYPES;
-        return 0;
-    }
-    if (a->number && b->number && (a->number != b->number || a->value != b->value)) {
-        *why = DIFFERENT_CONSTANTS;
-        return 0;
-    }
-    if (most(a->low, b->low) > least(a->high, b->high)) {
-        *why = DISJOINT_INTERVALS;
-        return 0;
-    }
-    if (!meet_remainders(a, b)) {
-        *why = DISJOINT_REMAINDERS;
-        return 0;
-    }
-    if (b->number && !a->number) {
-        a->number = b->number;
-        a->value = b->value;
-    } else if (a->refined >= MOST_REFINED && !a->number) {
-        a->modulus = before.modulus;
-        a->rest = before.rest;
-        return 0;
-    }
-    a->low = most(a->low, b->low);
-    a->high = least(a->high, b->high);
-    a->nonzero |= b->nonzero;
-    if (!memcmp(a, &before, offsetof(Fact, refined))) return 0;
-    a->refined++;
-    return 1;
-}
-
-// Notes that more is known of a class: its parents are told by the next rebuild.
-void touch(EGraph *g, u32 cls) {
-    ROOM(g, touched, touched_room, (u64)g->touched_count + 1);
-    g->touched[g->touched_count++] = cls;
-    g->news++;
-}
-
-void eg_touch(EGraph *g, u32 cls) {
-    if (setjmp(g->escape)) return;
-    touch(g, find(g, cls));
-}
-
-int eg_refine(EGraph *g, u32 cls, const Fact *by) {
-    if (setjmp(g->escape)) return -1;
-    const int changed = refine(g, find(g, cls), by);
-    return g->stop == CONFLICT_FOUND ? -1 : changed;
-}
-
-const Fact *eg_fact(EGraph *g, u32 cls) { return g->facts + find(g, cls); }
-
-// Carries what is new about classes to their parents, and makes a class of one value one with
-// that constant. Says whether there were unions: then congruence is to be closed again.
-int propagate(EGraph *g) {
-    u32 first = 0;
-    for (u32 k = 0; k < g->touched_count; k++) {
-        const u32 cls = find(g, g->touched[k]);
-        if (g->fact_stamp[cls] != g->now) {
-            g->fact_stamp[cls] = g->now;
-            ROOM(g, changed, changed_room, (u64)g->changed_count + 1);
-            g->changed[g->changed_count++] = cls;
-        }
-        for (u32 i = g->use_first[cls]; i < g->use_first[cls + 1]; i++) {
-            const Node *n = g->nodes + g->uses[i].id;
-            if (g->heads[n->head].meaning == OPAQUE) continue;
-            const Fact fact = fact_of(g, n->head, kids_of(g, n));
-            refine(g, find(g, n->cls), &fact);
-            if (g->stop == CONFLICT_FOUND) return 0;
-        }
-    }
-    const u64 unions = g->unions;
-    const u32 count = g->touched_count;
-    for (u32 k = first; k < count; k++) {
-        const u32 cls = find(g, g->touched[k]);
-        const Fact f = g->facts[cls];
-        if (!f.number || f.number == ELSEWHERE) continue;
-        const u32 number = constant_class(g, f.dtype, f.number, f.value);
-        if (find(g, number) == find(g, cls)) continue;
-        if (g->explain) join_terms(g, cls, number, BY_VALUE, 0);
-        unite(g, cls, number);
-        if (g->stop == CONFLICT_FOUND) return 0;
-    }
-    g->touched_count -= count;
-    memmove(g->touched, g->touched + count, g->touched_count * sizeof(u32));
-    return g->unions != unions || g->touched_count;
 }

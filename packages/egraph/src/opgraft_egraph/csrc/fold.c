@@ -67,26 +67,17 @@ static int set_exact(const DType *d, Fact *f, i64 x) {
     return set_wrapped(d, f, (u64)x);
 }
 
-static i64 floor_quotient(i64 a, i64 b) {
-    const i64 q = a / b;
-    return a % b && (a < 0) != (b < 0) ? q - 1 : q;
-}
-
 static int fold_whole(const DType *d, u32 meaning, i64 a, i64 b, Fact *f) {
     const int wraps = d->kind != INDEX;
     const u64 x = (u64)a, y = (u64)b;
+    i64 made;
     switch (meaning) {
         case ADD:
-            if (!wraps && ((b > 0 && a > INT64_MAX - b) || (b < 0 && a < INT64_MIN - b))) return 0;
-            return wraps ? set_wrapped(d, f, x + y) : set_exact(d, f, a + b);
+            if (wraps) return set_wrapped(d, f, x + y);
+            return add_fits(a, b, &made) ? set_exact(d, f, made) : 0;
         case MUL:
             if (wraps) return set_wrapped(d, f, x * y);
-            if (a && b) {
-                if (a == INT64_MIN || b == INT64_MIN) return 0;
-                const u64 p = a < 0 ? 0 - x : x, q = b < 0 ? 0 - y : y;
-                if (p > (u64)INT64_MAX / q) return 0;
-            }
-            return set_exact(d, f, a * b);
+            return multiply_fits(a, b, &made) ? set_exact(d, f, made) : 0;
         case IDIV:
             if (b == -1) return a == INT64_MIN ? 0 : set_exact(d, f, -a);
             return set_exact(d, f, b ? floor_quotient(a, b) : 0);
@@ -109,7 +100,7 @@ static int fold_whole(const DType *d, u32 meaning, i64 a, i64 b, Fact *f) {
             return set_exact(d, f, a * ((i64)1 << b));
         case SHR:
             if (b < 0 || b > 63 || (wraps && b >= d->bits)) return set_exact(d, f, a < 0 ? -1 : 0);
-            return set_exact(d, f, a < 0 ? ~(~a >> b) : a >> b);
+            return set_exact(d, f, shift_right(a, b));
         default: return 0;
     }
 }

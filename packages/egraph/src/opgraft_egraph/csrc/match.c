@@ -9,7 +9,7 @@
 static void step(EGraph *g, const Rule *rule, const Plan *plan, u32 k);
 
 static int holds(const EGraph *g, const Guard *guard, u32 cls) {
-    const Fact *f = g->facts + cls;
+    const Fact *f = known(g, cls);
     switch (guard->kind) {
         case GUARD_DTYPE: return (int)(g->program->dtypes[f->dtype].sets >> guard->set & 1);
         case GUARD_CONSTANT: return f->number != NO_NUMBER;
@@ -82,8 +82,6 @@ static void consider(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const
     bind(g, rule, plan, k, s, id, cls, own, 0);
     if (s->swap && own[0] != own[1] && !g->stop) bind(g, rule, plan, k, s, id, cls, own, 1);
 }
-
-double clock_now(void);
 
 static int late(EGraph *g) {
     if ((++g->tried & 1023) == 0 && g->deadline > 0 && clock_now() > g->deadline) g->stop = STOP_SECONDS;

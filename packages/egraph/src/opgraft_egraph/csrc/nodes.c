@@ -161,12 +161,19 @@ static void grow_table(EGraph *g) {
     g->table = made;
     g->table_room = room;
     g->table_count = 0;
+    u32 waiting[BATCH], hashes[BATCH], count = 0;
     for (u32 i = 0; i < g->node_count; i++) {
         const Node *n = g->nodes + i;
         if (n->flags & DEAD) continue;
         const u32 arity = (u32)g->heads[n->head].arity, *kids = kids_of(g, n);
-        place(g, mix(n->head, arity ? kids[0] : NONE, key_second(kids, arity)), i);
+        hashes[count] = mix(n->head, arity ? kids[0] : NONE, key_second(kids, arity));
+        FETCH(made + (hashes[count] & (room - 1)));
+        waiting[count++] = i;
+        if (count < BATCH) continue;
+        for (u32 k = 0; k < count; k++) place(g, hashes[k], waiting[k]);
+        count = 0;
     }
+    for (u32 k = 0; k < count; k++) place(g, hashes[k], waiting[k]);
 }
 
 // Stale keys stay in the table: they hold ids that are no longer canonical, so nobody asks for
@@ -240,7 +247,7 @@ u32 insert_small(EGraph *g, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 
     const u32 kids[2] = {a, b};
     const Fact fact = fact_of(g, head, kids);
     const u32 cls = into == NONE ? new_class(g) : find(g, into);
-    if (into == NONE) g->facts[cls] = fact;
+    if (into == NONE) know(g, cls, &fact);
     new_node(g, head, kids, arity, cls, swapped, hash);
     if (into != NONE) refine(g, cls, &fact);
     else if (fact.number) touch(g, cls);  // so that it is joined with the constant
@@ -250,11 +257,11 @@ u32 insert_small(EGraph *g, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 
 // The class of a node, which is made if there is none; `into`: the class that it must be in.
 u32 insert(EGraph *g, u32 head, const u32 *kids, u32 into) {
     const u32 arity = (u32)g->heads[head].arity;
-    u32 own[KIDS], *canonical = own, hash;
+    u32 own[KIDS] = {NONE, NONE, NONE, NONE}, *canonical = own, hash;
     if (arity <= 2) {
         for (u32 i = 0; i < arity; i++) own[i] = find(g, kids[i]);
         const u32 turned = order_kids(g, head, own);
-        return insert_small(g, head, arity, arity ? own[0] : NONE, arity > 1 ? own[1] : NONE, turned, into);
+        return insert_small(g, head, arity, own[0], own[1], turned, into);
     }
     if (arity > KIDS) {
         // the node's own copy, kept if the node turns out to be new
@@ -273,7 +280,7 @@ u32 insert(EGraph *g, u32 head, const u32 *kids, u32 into) {
     u32 cls;
     if (into == NONE) {
         cls = new_class(g);
-        g->facts[cls] = fact;
+        know(g, cls, &fact);
         if (arity > KIDS) canonical = g->wide + g->wide_count + arity;
         new_node(g, head, canonical, arity, cls, swapped, hash);
         if (fact.number) touch(g, cls);  // so that it is joined with the constant

@@ -75,7 +75,7 @@ u32 term_of(EGraph *g, u32 head, const u32 *kids) {
         const u32 id = lookup(g, head, canonical, &hash)->id;
         free(wide);
         term = new_class(g);
-        g->facts[term] = g->facts[cls];
+        g->fact_at[term] = g->fact_at[cls];  // for what asks before the next rebuild
         term_made(g, term, head, kids);
         join_terms(g, term, g->node_term[id], BY_CONGRUENCE, 0);
         g->parent[term] = cls;
@@ -122,7 +122,7 @@ void apply_explained(EGraph *g, const Rule *rule, const Path *path) {
         for (u32 k = 0; k < atoms[i].arity; k++) {
             // a constant stands for its class, so that the rule's function sees it
             const u32 at = atoms[i].kid[k];
-            const Fact f = g->facts[slot[at]];
+            const Fact f = *known(g, slot[at]);
             if (nodes >> at & 1 || !f.number || f.number == ELSEWHERE) continue;
             slot[at] = constant_class(g, f.dtype, f.number, f.value);
         }

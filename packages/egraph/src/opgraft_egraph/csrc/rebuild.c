@@ -62,7 +62,7 @@ static void close_congruence(EGraph *g) {
     }
     for (u32 k = 0; k < g->loser_count; k++) {
         const u32 loser = g->losers[k], winner = find(g, loser);
-        if (g->priced) {
+        if (g->priced && g->asked) {
             // by cost, then height: choices never run in a circle (extract.c)
             Best *own = g->best + winner, *other = g->best + loser;
             if (other->node != NONE &&
@@ -80,19 +80,12 @@ static void close_congruence(EGraph *g) {
 static void link_all(EGraph *g) {
     const u32 classes = g->class_count, heads = g->head_count;
     u32 uses = 0, changed = 0;
-    free(g->row_first);
-    free(g->use_first);
-    free(g->delta_first);
-    free(g->rows);
-    free(g->uses);
-    free(g->delta);
-    g->rows = NULL;
-    g->uses = NULL;
-    g->delta = NULL;
-    g->row_first = calloc((u64)classes + 2, sizeof(u32));
-    g->use_first = calloc((u64)classes + 2, sizeof(u32));
-    g->delta_first = calloc((u64)heads + 2, sizeof(u32));
-    if (!g->row_first || !g->use_first || !g->delta_first) goto failed;
+    ROOM(g, row_first, row_first_room, (u64)classes + 2);
+    ROOM(g, use_first, use_first_room, (u64)classes + 2);
+    ROOM(g, delta_first, delta_first_room, (u64)heads + 2);
+    memset(g->row_first, 0, ((u64)classes + 2) * sizeof(u32));
+    memset(g->use_first, 0, ((u64)classes + 2) * sizeof(u32));
+    memset(g->delta_first, 0, ((u64)heads + 2) * sizeof(u32));
     for (u32 id = 0; id < g->node_count; id++) {
         Node *n = g->nodes + id;
         if (n->flags & DEAD) continue;
@@ -115,11 +108,9 @@ static void link_all(EGraph *g) {
         g->use_first[i + 2] += g->use_first[i + 1];
     }
     for (u32 i = 0; i < heads; i++) g->delta_first[i + 2] += g->delta_first[i + 1];
-    g->rows = malloc(((u64)g->live + 1) * sizeof(Row));
-    g->uses = malloc(((u64)uses + 1) * sizeof(Use));
-    g->delta = malloc(((u64)changed + 1) * sizeof(u32));
-    if (!g->rows || !g->uses || !g->delta) goto failed;
-    g->use_room = uses;
+    ROOM(g, rows, row_room, (u64)g->live + 1);
+    ROOM(g, uses, use_room, (u64)uses + 1);
+    ROOM(g, delta, delta_room, (u64)changed + 1);
     for (u32 id = 0; id < g->node_count; id++) {
         const Node *n = g->nodes + id;
         if (n->flags & DEAD) continue;
@@ -132,12 +123,6 @@ static void link_all(EGraph *g) {
     g->linked = g->node_count;
     g->linked_classes = classes;
     g->linked_heads = heads;
-    return;
-failed:
-    g->linked = g->linked_classes = 0;
-    g->failed = 1;
-    g->stop = OUT_OF_MEMORY;
-    longjmp(g->escape, 1);
 }
 
 void rebuild(EGraph *g) {
@@ -150,7 +135,10 @@ void rebuild(EGraph *g) {
         if (g->stop == CONFLICT_FOUND) return;
         link_all(g);
     } while (propagate(g) && g->stop != CONFLICT_FOUND);
-    if (g->priced && g->stop != CONFLICT_FOUND) relax(g);
+    if (g->priced && g->stop != CONFLICT_FOUND) {
+        if (g->asked) relax(g);
+        else g->stale = 1;
+    }
     g->built = progress(g);
     g->rule = rule;
 }

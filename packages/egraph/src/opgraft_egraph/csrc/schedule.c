@@ -20,6 +20,7 @@ EGraph *eg_new(const Program *program, const Limits *limits, u32 priced, u32 exp
     g->program = program;
     g->rule = NONE;
     g->priced = priced;
+    for (u32 i = 0; i < program->rule_count; i++) g->asked |= program->rules[i].terms;
     g->explain = explain;
     g->states = calloc(program->rule_count ? program->rule_count : 1, sizeof(RuleState));
     g->state_count = program->rule_count;
@@ -47,7 +48,7 @@ void eg_free(EGraph *g) {
     if (!g) return;
     void *all[] = {
         g->nodes, g->wide, g->table, g->heads, g->selects, g->symbols, g->constants, g->parent, g->weight,
-        g->blame, g->facts, g->fact_stamp, g->term_stamp, g->best, g->losers, g->touched, g->changed,
+        g->blame, g->facts, g->fact_at, g->plain, g->fact_stamp, g->term_stamp, g->best, g->losers, g->touched, g->changed,
         g->renewed, g->rows, g->uses, g->row_first, g->use_first, g->delta, g->delta_first, g->extra,
         g->links, g->states, g->buffer, g->queue, g->queued, g->terms, g->term_kids, g->term_table,
         g->node_term,
@@ -135,8 +136,8 @@ Counts eg_counts(EGraph *g) {
     for (u32 i = 0; i < g->class_count; i++) classes += g->parent[i] == i;
     const u64 bytes =
         sizeof *g + g->node_room * sizeof(Node) + g->wide_room * 4ull + g->table_room * sizeof(Entry) +
-        g->class_room * (sizeof(Fact) + 5 * 4ull + (g->priced ? sizeof(Best) : 0)) +
-        (g->linked + 1) * (u64)sizeof(Row) + g->use_room * sizeof(Use) + (u64)g->linked_classes * 8 +
+        g->class_room * (5 * 4ull + (g->asked ? sizeof(Best) + 4 : 0)) + g->fact_room * sizeof(Fact) +
+        g->row_room * (u64)sizeof(Row) + g->use_room * (u64)sizeof(Use) + g->row_first_room * 8ull +
         g->link_room * sizeof(Link) + g->buffer_room * 4 + g->term_room * (u64)sizeof(Term);
     return (Counts){g->node_count, g->live, classes, g->class_count, g->head_count, g->round, g->stop,
                     g->now, g->adds, g->unions, g->rekeyed, g->matches, bytes};

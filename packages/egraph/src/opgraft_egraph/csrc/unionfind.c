@@ -10,12 +10,12 @@ u32 new_class(EGraph *g) {
         room = g->class_room;
         g->blame = eg_grow(g, g->blame, &room, wanted, sizeof(u32));
         room = g->class_room;
-        g->facts = eg_grow(g, g->facts, &room, wanted, sizeof(Fact));
+        g->fact_at = eg_grow(g, g->fact_at, &room, wanted, sizeof(u32));
         room = g->class_room;
         g->fact_stamp = eg_grow(g, g->fact_stamp, &room, wanted, sizeof(u32));
-        room = g->class_room;
-        g->term_stamp = eg_grow(g, g->term_stamp, &room, wanted, sizeof(u32));
-        if (g->priced) {
+        if (g->asked) {
+            room = g->class_room;
+            g->term_stamp = eg_grow(g, g->term_stamp, &room, wanted, sizeof(u32));
             room = g->class_room;
             g->best = eg_grow(g, g->best, &room, wanted, sizeof(Best));
         }
@@ -27,9 +27,50 @@ u32 new_class(EGraph *g) {
     g->parent[cls] = cls;
     g->weight[cls] = 1;
     g->blame[cls] = g->rule;
-    g->fact_stamp[cls] = g->term_stamp[cls] = g->now + 1;
-    if (g->priced) g->best[cls] = (Best){-1.0, 0, NONE};
+    g->fact_stamp[cls] = g->now + 1;
+    g->fact_at[cls] = NONE;
+    if (g->asked) {
+        g->term_stamp[cls] = g->now + 1;
+        g->best[cls] = (Best){-1.0, 0, NONE};
+    }
     return cls;
+}
+
+// From now on there are cheapest terms of classes.
+void keep_terms(EGraph *g) {
+    if (g->asked) return;
+    u32 room = 0;
+    g->best = eg_grow(g, g->best, &room, g->class_room, sizeof(Best));
+    room = 0;
+    g->term_stamp = eg_grow(g, g->term_stamp, &room, g->class_room, sizeof(u32));
+    memset(g->term_stamp, 0, g->class_count * sizeof(u32));
+    g->asked = 1;
+}
+
+// Says what is known of a class. Classes of which nothing is known but the dtype, often all of
+// them, share one fact.
+void know(EGraph *g, u32 cls, const Fact *fact) {
+    const u32 dtypes = g->program->dtype_count;
+    if (g->plain_count < dtypes) {
+        const u32 old = g->plain_count;
+        ROOM(g, plain, plain_room, dtypes);
+        memset(g->plain + old, 0xff, (dtypes - old) * sizeof(u32));
+        g->plain_count = dtypes;
+    }
+    u32 *plain = g->plain + fact->dtype;
+    if (*plain != NONE && !memcmp(g->facts + *plain, fact, offsetof(Fact, refined))) {
+        g->fact_at[cls] = *plain;
+        return;
+    }
+    const Fact nothing = anything(g->program->dtypes + fact->dtype, fact->dtype);
+    const int is_plain = *plain == NONE && !memcmp(&nothing, fact, offsetof(Fact, refined));
+    u32 at = g->fact_at[cls];
+    if (at == NONE || is_plain || (*plain != NONE && at == *plain)) {
+        ROOM(g, facts, fact_room, (u64)g->fact_count + 1);
+        at = g->fact_at[cls] = g->fact_count++;
+        if (is_plain) *plain = at;
+    }
+    g->facts[at] = *fact;
 }
 
 static void report(EGraph *g, u32 kind, u32 a, u32 b) {
@@ -45,14 +86,15 @@ static void report(EGraph *g, u32 kind, u32 a, u32 b) {
 // What is known of one more class or node, of the class `other`, holds for `cls` too.
 int refine_as(EGraph *g, u32 cls, const Fact *by, u32 other) {
     u32 why = 0;
-    Fact *own = g->facts + cls;
-    const int changed = meet(own, by, &why);
+    Fact own = *known(g, cls);
+    const int changed = meet(&own, by, &why);
     if (why) {
         report(g, why, cls, other);
         return 0;
     }
     if (changed) {
-        settle(g->program->dtypes + own->dtype, own);
+        settle(g->program->dtypes + own.dtype, &own);
+        know(g, cls, &own);
         touch(g, cls);
     }
     return changed;
@@ -71,15 +113,19 @@ int unite(EGraph *g, u32 a, u32 b) {
         a = b;
         b = other;
     }
-    if (g->facts[a].dtype != g->facts[b].dtype) {
+    if (known(g, a)->dtype != known(g, b)->dtype) {
         report(g, DIFFERENT_DTYPES, a, b);
         return 0;
     }
     ROOM(g, losers, loser_room, (u64)g->loser_count + 1);
-    refine_as(g, a, g->facts + b, b);
+    if (g->fact_at[a] != g->fact_at[b]) {
+        const Fact other = *known(g, b);
+        refine_as(g, a, &other, b);
+    }
     if (g->stop == CONFLICT_FOUND) return 0;
     // the loser's parents see the winner's facts, which may be better than what they saw
-    if (memcmp(g->facts + a, g->facts + b, offsetof(Fact, refined))) touch(g, a);
+    if (g->fact_at[a] != g->fact_at[b] && memcmp(known(g, a), known(g, b), offsetof(Fact, refined)))
+        touch(g, a);
     g->parent[b] = a;
     g->weight[a] += g->weight[b];
     if (g->rule != NONE) g->blame[a] = g->rule;

@@ -6,10 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from opgraft_egraph.exact.ascent import Bound, ascend, surplus
+from opgraft_egraph.exact.ascent import ascend, surplus
 from opgraft_egraph.exact.local import improve
 from opgraft_egraph.exact.problem import Problem
 from opgraft_egraph.exact.reduction import Reduced
+
+_WORTH: Final = 0.8
+"""Where bounds leave a smaller part than this, they are tried again before reductions are."""
+_ENOUGH: Final = 0.98
+"""Where reductions and bounds leave a greater part than this, it is time to branch."""
 
 
 class Incumbent:
@@ -55,40 +60,54 @@ def search(
 
 def close_in(here: Reduced, best: Incumbent, deadline: float) -> bool:
     """Reduce and bound until neither helps; whether nothing better can be here."""
+    here.trim()
+    size = len(here.nodes)
     while True:
-        here.simplify()
-        if not here.solvable:
+        # bounds are quick, so they first take out what is far from any good solution
+        if _out_of_reach(here, best):
             return True
-        if here.solved:
-            best.offer(here.lift(()), "branch and bound")
+        left = len(here.nodes)
+        if left > _WORTH * size:
+            here.simplify(deadline)
+            if here.solvable and here.solved:
+                best.offer(here.lift(()), "branch and bound")
+                return True
+            if here.solvable and time.perf_counter() < deadline:
+                for chosen in improve(here):
+                    best.offer(here.lift(chosen), "branch and bound")
+            if _out_of_reach(here, best):
+                return True
+            if len(here.nodes) > _ENOUGH * left or time.perf_counter() > deadline:
+                return False
+        size = left
+
+
+def _out_of_reach(here: Reduced, best: Incumbent) -> bool:
+    """Delete the nodes that only dearer solutions hold; whether that leaves none."""
+    if not here.solvable:
+        return True
+    for targets in _orders(here):
+        bound = ascend(here, targets)
+        if bound is None:
             return True
-        if here.base >= best.price:
-            return True
-        bound = _bound(here)
-        if bound is None or here.base + bound.value >= best.price:
-            return True
-        for chosen in improve(here, bound.left):
-            best.offer(here.lift(chosen), "branch and bound")
         room = best.price - here.base - bound.value
         if room <= 0:
             return True
         least = surplus(here, bound.left)
-        if not here.delete(n for n in here.nodes if least.get(n, room) >= room):
-            return False
-        if time.perf_counter() > deadline:
-            return False
+        if here.delete(n for n in here.nodes if least.get(n, room) >= room):
+            here.trim()
+            if not here.solvable:
+                return True
+    return False
 
 
-def _bound(here: Reduced) -> Bound | None:
-    """The better of two orders in which classes that every solution holds take from the prices."""
+def _orders(here: Reduced) -> list[list[int]]:
+    """Orders in which classes that every solution holds take from the prices."""
+    roots = list(here.roots)
+    if not here.must:
+        return [roots]
     needed = here.needed()
-    order = here.sort()
-    targets = [cls for cls in reversed(order) if needed >> cls & 1]
-    low = ascend(here, targets)
-    high = ascend(here, here.roots)
-    if low is None or high is None:
-        return None
-    return low if low.value >= high.value else high
+    return [roots, [cls for cls in reversed(here.sort()) if needed >> cls & 1]]
 
 
 def _branches(here: Reduced) -> list[Reduced]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from opgraft_egraph.exact.bottomup import cheapest_trees, greedy_dag
 from opgraft_egraph.exact.problem import Problem
@@ -11,35 +11,19 @@ from opgraft_egraph.exact.reduction import Reduced
 _MOST_LOOKS = 20_000
 
 
-def improve(here: Reduced, left: Mapping[int, int]) -> Iterator[list[int]]:
-    """Sets of nodes that solve the problem, the last the best that exchanges led to.
-
-    `left`: what a bound has left of the prices. Nodes of which nothing is left are promising.
-    """
+def improve(here: Reduced) -> Iterator[list[int]]:
+    """Sets of nodes that solve the problem, the last the best that exchanges led to."""
     nodes = here.nodes
     small = _part(here, nodes)
-    starts = [greedy_dag(small, _MOST_LOOKS * 4)]
-    tight = [n for n in nodes if not left[n]]
-    if len(tight) < len(nodes):
-        within = {i: None for i, n in enumerate(nodes) if not left[n]}
-        starts.append({c: tight[n] for c, n in greedy_dag(_part(here, tight), 0).items()})
-        place = {n: i for i, n in enumerate(nodes)}
-        starts[1] = {c: place[n] for c, n in starts[1].items()}
-        del within
     trees, _ = cheapest_trees(small)
-    best: dict[int, int] | None = None
-    price = -1
-    for start in starts:
-        choice = {**trees, **start}
-        cost = small.price(choice)
-        if cost is None:
-            continue
-        if best is None or cost < price:
-            best, price = choice, cost
-    if best is None:
-        if small.price(trees) is None:
-            return
-        best = trees
+    greedy = {**trees, **greedy_dag(small, _MOST_LOOKS * 4)}
+    best, price = trees, small.price(trees)
+    if price is None:
+        return
+    cost = small.price(greedy)
+    if cost is not None and cost < price:
+        best = greedy
+    yield [nodes[n] for n in small.reached(best).values()]
     best = exchange(small, best)
     yield [nodes[n] for n in small.reached(best).values()]
 

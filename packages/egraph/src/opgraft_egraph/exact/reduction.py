@@ -17,6 +17,8 @@ along, so a solution of what is left says at once which node each class of the w
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable
 from typing import Final
 
@@ -101,24 +103,30 @@ class Reduced:
 
     # ---- the steps
 
-    def simplify(self) -> None:
-        """Every step that needs no bound, until none changes anything."""
-        self._trim()
+    def simplify(self, deadline: float = math.inf) -> None:
+        """Every step that needs no bound, until none changes anything.
+
+        After the deadline, of `time.perf_counter()`, no further one is begun.
+        """
+        self.trim()
         if 2 * sum(1 for nodes in self.members if nodes) < len(self.members):
             # sets of classes are as long as the greatest number of one
             self.__dict__.update(self.copy().__dict__)
         changed = True
-        while changed:
+        while changed and time.perf_counter() < deadline:
             changed = False
             if len(self.members) <= _MOST_CLASSES:
                 self._require()
                 changed |= self._without_circles()
                 changed |= self._without_dearer()
-                self._trim()
+                self.trim()
             changed |= self._inline()
             changed |= self._forget()
             changed |= self._join()
-            self._trim()
+            self.trim()
+        if changed:
+            # stopped half way: what it says of classes that are gone since would be wrong
+            self.must = []
 
     def delete(self, nodes: Iterable[int]) -> bool:
         """Take nodes out; whether there were any."""
@@ -128,7 +136,7 @@ class Reduced:
                 self.members[cls] = [n for n in self.members[cls] if n not in gone]
         return bool(gone)
 
-    def _trim(self) -> None:
+    def trim(self) -> None:
         """Keep what has a term and what the roots reach."""
         missing = {n: len(self.children[n]) for n in self.nodes}
         uses: list[list[int]] = [[] for _ in self.members]

@@ -20,8 +20,11 @@ from opgraft.ir.uop import UOp
 
 def float_remainder(n: UOp) -> UOp | None:
     """a % b with the sign of b."""
-    if n.dtype.scalar not in (dtypes.float32, dtypes.float64):
+    if not n.dtype.is_float:
         return None
+    if n.dtype.bits < 32:
+        single = lanes_of(dtypes.float32, n)
+        return UOp(Ops.MOD, single, tuple(s.cast(single) for s in n.src)).cast(n.dtype)
     a, b = n.src
     unsigned = lanes_of(UNSIGNED[n.dtype.bits], n)
     top = 1 << (n.dtype.bits - 1)

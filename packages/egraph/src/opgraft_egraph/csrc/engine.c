@@ -1,0 +1,12 @@
+// The whole engine as one unit, so that compilers see through the calls between its files.
+#include "nodes.c"
+#include "unionfind.c"
+#include "rebuild.c"
+#include "facts.c"
+#include "knowledge.c"
+#include "fold.c"
+#include "match.c"
+#include "apply.c"
+#include "schedule.c"
+#include "extract.c"
+#include "proof.c"
