@@ -142,6 +142,8 @@ def docs(session: nox.Session) -> None:
     rows = "--ignore=packages/conformance/src/opgraft_conformance/suite"
     session.run("pytest", "-q", *workers(), "--doctest-modules", rows, *sources)
     session.run("pytest", "-q", "--doctest-glob=*.md", *PAGES)
+    # the tutorial's commands, in an environment of their own
+    session.run("pytest", "-q", "packages/conformance/tests/test_tutorial.py")
 
 
 @nox.session

@@ -82,7 +82,7 @@ def test_every_action_of_the_scheduler_has_trials() -> None:
 
 def test_an_action_without_trials_is_noticed() -> None:
     class Untried(Action):
-        def apply(self, sink: UOp) -> UOp:
+        def change(self, sink: UOp) -> UOp:
             return sink
 
     assert schedules.without_trials() == ["Untried"]

@@ -35,9 +35,11 @@ from opgraft.opt.actions import (
     Split,
     Unroll,
 )
+from opgraft.opt.chunks import InChunks
 from opgraft.opt.distribute import Distribute
 from opgraft.opt.grid_actions import Grid, GroupReduce, Pad, Stage
 from opgraft.opt.pack import Pack
+from opgraft.opt.separate import SeparateReduces
 from opgraft.opt.tile import Outermost, Tile
 from opgraft_conformance import kernels
 from opgraft_conformance.comparison import differ
@@ -217,6 +219,15 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
     Outermost: (
         trial("rows", Outermost(("j", "i"))),
         trial("matmul", Split("j", 6), Outermost(("j.o",))),
+        trial("matmul", Pack(("j",)), Outermost(("pack0.j", "pack0.k"))),  # of a fill
+    ),
+    SeparateReduces: (
+        trial("several_outputs", SeparateReduces()),
+        trial("by_way_of_a_local", SeparateReduces()),
+    ),
+    InChunks: (
+        trial("elementwise", Parallel("i"), InChunks(4)),  # the last chunk is shorter
+        trial("rows", Parallel("j"), InChunks(2), Split("i", 2)),
     ),
 }  # fmt: skip
 

@@ -137,8 +137,10 @@ def test_devices_as_json_holds_pairs_and_plugins(run: Run) -> None:
     told = json.loads(out)
     assert code == 0
     assert [device["name"] for device in told["devices"]] == ["INTERP"]
-    (pair,) = told["devices"][0]["pairs"]
-    assert (pair["state"], pair["select"]) == ("works", "OPGRAFT_DEVICE=INTERP")
+    pairs = {pair["pair"]: pair for pair in told["devices"][0]["pairs"]}
+    assert list(pairs) == ["NUMPY", "LANES32", "LANES64"]
+    assert all(pair["state"] == "works" for pair in pairs.values())
+    assert pairs["LANES32"]["select"] == "OPGRAFT_DEVICE=INTERP OPGRAFT_INTERP_CC=LANES32"
     assert [p["name"] for p in told["plugins"]][:3] == ["cpu", "interp", "null"]
 
 

@@ -220,6 +220,17 @@ def last_store_wins(size: int = 41) -> UOp:
     )
 
 
+def read_beside(size: int = 41) -> UOp:
+    """What one loop stores is added up, as it was before, in another."""
+    i, k = loop(size, "i"), over(size, "k")
+    out, total = param(0, size), param(1, 1)
+    return kernel(
+        "read_beside",
+        out.store(i, out.load(i) * 2.0).end(i),
+        total.store(0, out.load(k).reduce(Ops.ADD, k)),
+    )
+
+
 def colliding_stores(size: int = 16) -> UOp:
     """Several iterations store to one element: the last of them, in order, stays."""
     i, j = loop(size, "i"), loop(size, "j")
@@ -294,6 +305,7 @@ NAMED: dict[str, Callable[[], UOp]] = {
         rows_in_place,
         less_its_maximum,
         last_store_wins,
+        read_beside,
         colliding_stores,
         read_before_overwritten,
         in_place_and_read_back,

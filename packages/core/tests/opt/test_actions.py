@@ -91,6 +91,21 @@ def test_parallel_puts_the_loop_outermost() -> None:
     same(kernels.rows(), sink)
 
 
+def test_parallel_leaves_effects_beside_that_have_nothing_to_do_with_it() -> None:
+    sink = kernels.several_outputs()
+    spread = Parallel("j").apply(sink)
+    assert [e.src[1].arg[1] for e in spread.src].count(AxisKind.PARALLEL) == 1
+    same(sink, spread)
+
+
+@pytest.mark.parametrize("name", ["rows", "matmul", "in_place"])
+def test_parallel_takes_the_larger_part_of_a_loop_beside_its_rest(name: str) -> None:
+    sink = kernels.NAMED[name]()
+    split = Split("i", 2).apply(sink) if name != "in_place" else Split("i", 7).apply(sink)
+    assert len(split.src) == 2
+    same(sink, Parallel("i.o").apply(split))
+
+
 def test_innermost_puts_the_loop_last() -> None:
     sink = Innermost("i").apply(kernels.rows())
     assert sink.src[0].src[-1].arg[0] == "i"
@@ -119,7 +134,8 @@ REFUSED: list[tuple[str, UOp, Action, str]] = [
         Split("i", 4, AxisKind.VECTOR),
         "local buffer",
     ),
-    ("a loop not round the whole", kernels.several_outputs(), Parallel("j"), "does not enclose"),
+    ("a loop beside stores to its array", kernels.last_store_wins(), Parallel("i"), "not enclose"),
+    ("a loop beside reads of its array", kernels.read_beside(), Parallel("i"), "not enclose"),
     ("loops round different things", kernels.several_outputs(), Fuse("i", "j"), "same statements"),
 ]
 

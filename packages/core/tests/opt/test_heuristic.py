@@ -13,7 +13,8 @@ from opgraft.ir import AxisKind, Ops, UOp
 from opgraft.ir.linear import KernelInfo
 from opgraft.opt.actions import Split
 from opgraft.opt.axes import Kernel
-from opgraft.opt.heuristic import schedule, separate_reduces, tile_copies
+from opgraft.opt.heuristic import schedule, tile_copies
+from opgraft.opt.separate import SeparateReduces
 from opgraft.target import Target
 
 CPU = Target("test", vector_bytes=32, vector_registers=16, cores=2, fma=frozenset({dtypes.float32}))
@@ -117,7 +118,7 @@ def test_reductions_in_different_loops_get_loops_of_their_own() -> None:
     per_row = a.load(i * 5 + k).reduce(kernels.Ops.MAX, k)
     product = ((a.load(i * 5 + k) - per_row) * b.load(k * 4 + j)).reduce(kernels.Ops.ADD, k)
     sink = UOp.sink(out.store(i * 4 + j, product).end(i, j), arg=KernelInfo("k"))
-    apart = separate_reduces(sink)
+    apart = SeparateReduces().apply(sink)
     assert len({r for n in Kernel(apart).reduces for r in n.src[1:]}) == 2
     memory = fill(sink)
     assert expected(apart, memory) == expected(sink, memory)
@@ -139,3 +140,14 @@ def test_the_lanes_of_a_gather_are_those_of_what_is_gathered() -> None:
     found = Kernel(schedule(kernels.gather(40, 100, 64), CPU))
     lanes = [int(r.src[0].arg) for r in found.ranges if r.arg[1] is AxisKind.VECTOR]
     assert lanes == [CPU.vector_bytes // 4]
+
+
+def test_cores_don_t_share_a_loop_beside_one_that_stores_to_the_same_array() -> None:
+    """Four stores of every element forwards, and one backwards among them: the last one wins."""
+    i, j = kernels.loop(41, "i"), kernels.loop(41, "j")
+    out, a = kernels.param(0, 41), kernels.param(1, 41)
+    forwards = [out.store(i, a.load(i) * float(n)).end(i) for n in range(4)]
+    backwards = out.store(j * -1 + 40, a.load(j)).end(j)
+    sink = kernels.kernel("crossed", *forwards[:2], backwards, *forwards[2:])
+    made = schedule(sink, CPU)
+    assert all(r.arg[1] is not AxisKind.PARALLEL for r in Kernel(made).ranges)

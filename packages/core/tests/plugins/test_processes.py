@@ -51,7 +51,7 @@ def test_the_good_device_and_the_cpu_work_beside_every_broken_plugin(python: Pyt
     )
     lines = out.splitlines()
     assert lines[0] == "['works']"
-    assert lines[1] == "True ['works']"
+    assert lines[1] == "True ['works', 'works', 'works']"
     assert lines[2].startswith("broken opgraft-circle import of opgraft_circle: a plugin asks for")
     assert "while it is being loaded" in lines[2]
 
@@ -189,7 +189,7 @@ def test_optimizers_and_equalities_of_plugins_reach_simplify(python: Python) -> 
             "    made = optimize((x ^ 271828) ^ 271828)\n"
             "    print(made.sink is x, made.stop)\n"
             "print(simplify((x ^ 271828) ^ 271828) is x)\n"
-            "with using(EGRAPH=1):\n"
+            "with using(OPTIMIZER='absent'):\n"
             "    try: simplify(x + 1)\n"
             "    except Exception as error: print(type(error).__name__, error)\n",
             "good",
@@ -197,7 +197,7 @@ def test_optimizers_and_equalities_of_plugins_reach_simplify(python: Python) -> 
     )
     lines = out.splitlines()
     assert lines[:2] == ["True had the patience", "True"]
-    assert lines[2].startswith("SettingError there is no optimizer 'egraph'; known: auto, greedy")
+    assert lines[2].startswith("SettingError there is no optimizer 'absent'; known: auto, greedy")
 
 
 def test_a_device_listing_shows_each_broken_plugin_and_does_not_raise(python: Python) -> None:
@@ -217,7 +217,7 @@ def test_import_and_interpreter_work_without_any_compiler(python: Python) -> Non
     code = (
         "from opgraft import Device, using\n"
         "from opgraft.cli.trial import try_device\n"
-        "print([t.state for t in try_device('INTERP')])\n"
+        "print({t.state for t in try_device('INTERP')})\n"
         "for cc in ('', '/nonexistent/cc', 'GCC'):\n"
         "    with using(CPU_CC=cc):\n"
         "        try: print(Device['CPU'].pairs.select(cc).pair.name)\n"
@@ -225,7 +225,7 @@ def test_import_and_interpreter_work_without_any_compiler(python: Python) -> Non
     )
     done = python(code, PATH="", CC="", PYTHONSAFEPATH="1")
     lines = good(done).splitlines()
-    assert lines[0] == "['works']"
+    assert lines[0] == "{'works'}"
     zig = "ZIG" in lines[1]
     assert zig or "CPU_CC" in lines[1]
     assert "/nonexistent/cc" in lines[2]
@@ -241,7 +241,8 @@ def test_import_and_interpreter_work_without_any_compiler(python: Python) -> Non
 def test_a_plugins_command_joins_the_own_ones(python: Python) -> None:
     done = python(["-m", "opgraft", "sample", "a", "b"], "good", OPGRAFT_SAMPLE_VOLUME="2")
     assert good(done) == "sample!! a b\n"
-    assert "    sample    speak\n" in good(python(["-m", "opgraft", "--help"], "good"))
+    told = good(python(["-m", "opgraft", "--help"], "good"))
+    assert "sample speak" in [" ".join(line.split()) for line in told.splitlines()]
 
 
 def test_a_command_that_two_offer_says_so_when_it_is_used(python: Python) -> None:

@@ -47,7 +47,9 @@ def compile_c(compiler: list[str], tmp_path: Path) -> Callable[[str], ctypes.CDL
         path.write_text(source)
         library = path.with_suffix(".so")
         done = subprocess.run(
-            [*compiler, *FLAGS, str(path), "-o", str(library), "-lm"], capture_output=True, text=True
+            [*compiler, *FLAGS, str(path), "-o", str(library), "-lm"],
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, f"{done.stderr}\n{source}"
         return ctypes.CDLL(str(library))

@@ -9,7 +9,6 @@ ways, by alternatives or orders, is several ways.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from opgraft_egraph.codes import (
@@ -55,8 +54,7 @@ class Guard(NamedTuple):
     number: int = 0
 
 
-@dataclass(frozen=True)
-class Atom:
+class Atom(NamedTuple):
     """A node of a pattern."""
 
     selector: int
@@ -84,8 +82,7 @@ class Step(NamedTuple):
     guards: tuple[Guard, ...]
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(NamedTuple):
     """One way in which a rule can match."""
 
     atoms: tuple[Atom, ...]
@@ -134,22 +131,22 @@ class Variant(NamedTuple):
     paths: tuple[Path, ...]
 
 
-@dataclass
 class Book:
     """Grows as dtypes, symbols and variants are met; ways and selectors are there from the start.
 
     `version` changes whenever something is added: an engine then takes a new copy.
     """
 
-    ways: list[Way] = field(default_factory=list)
-    plans: list[tuple[tuple[Step, ...], ...]] = field(default_factory=list)
-    variants: list[list[Variant]] = field(default_factory=list)
-    dtypes: list[DTypeRow] = field(default_factory=lambda: [DTypeRow(UNTYPED, 0, 0, 0, 1, 0)])
-    symbols: list[tuple[HeadRow, int]] = field(default_factory=list)
-    selectors: int = 0
-    version: int = 0
-    copies: dict[str, Any] = field(default_factory=dict)
-    """Of engines: what they made of this version."""
+    def __init__(self) -> None:
+        self.ways: Final[list[Way]] = []
+        self.plans: Final[list[tuple[tuple[Step, ...], ...]]] = []
+        self.variants: Final[list[list[Variant]]] = []
+        self.dtypes: Final = [DTypeRow(UNTYPED, 0, 0, 0, 1, 0)]
+        self.symbols: Final[list[tuple[HeadRow, int]]] = []
+        self.selectors = 0
+        self.version = 0
+        self.copies: Final[dict[str, Any]] = {}
+        """Of engines: what they made of this version."""
 
     def add_way(self, way: Way) -> int:
         if way.slots > SLOTS or len(way.captures) > CAPTURES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from opgraft.api import EqualitySet, PatternMatcher, UOp, errors
@@ -88,6 +87,7 @@ class EGraph:
         self._made: dict[Any, UOp | None] = {}
         self._calls: dict[str, int] = {}
         self._learnt = 0
+        self._version = -1
         self._refresh()
 
     def _restart(self) -> None:
@@ -171,6 +171,9 @@ class EGraph:
 
     def _refresh(self) -> None:
         """Take what the language has learnt: symbols that have a head here are not made again."""
+        version = self.language.book.version
+        if version == self._version:
+            return
         engine, symbols = self.engine, self.language.symbols
         if self._learnt < len(symbols):
             with self.language.lock:
@@ -181,6 +184,7 @@ class EGraph:
                 if head is not None:
                     engine.bind(symbol, head)
         engine.refresh()
+        self._version = version
 
     def _sync(self) -> None:
         """Learn which heads the engine has made for right sides and constants."""
@@ -331,15 +335,15 @@ class EGraph:
             left = schedule.seconds and schedule.seconds - (time.perf_counter() - begin)
             stop = "seconds" if left < 0 else "rounds"
             if left >= 0 and (not schedule.rounds or rounds < schedule.rounds):
-                report = self._run(replace(schedule, rounds=1, seconds=left))
+                report = self._run(schedule._replace(rounds=1, seconds=left))
                 rounds += report.rounds
                 stop = report.stop
                 if stop == "rounds":
                     continue
                 self._analyse()
             else:
-                report = self._run(replace(schedule, rounds=1, seconds=1e-9))
-            return replace(report, stop=stop, rounds=rounds, seconds=time.perf_counter() - begin)
+                report = self._run(schedule._replace(rounds=1, seconds=1e-9))
+            return report._replace(stop=stop, rounds=rounds, seconds=time.perf_counter() - begin)
 
     def _analyse(self) -> None:
         self._refresh()
@@ -518,30 +522,29 @@ class EGraph:
         with. With `dag` a node that is used twice is paid once.
         """
         wanted = roots or self.roots
-        self.engine.rebuild()
-        rows = {row.id: row for row in self.engine.dump()}
+        engine = self.engine
+        ids = [self._id(r) for r in wanted]
+        engine.rebuild()
         prices: list[float] | None = None
         if cost is not None:
-            prices = [0.0] * self.engine.counts().nodes
-            for row in rows.values():
+            prices = [0.0] * engine.counts().nodes
+            for row in list(engine.dump()):
                 prices[row.id] = cost(self._node(row))
-        ids = [self.engine.find(self._id(r)) for r in wanted]
-        choice, _ = self.engine.extract(prices, ids, dag)
+        ids = [engine.find(cls) for cls in ids]
+        choice, _ = engine.extract(prices, ids, dag)
         done: dict[int, UOp] = {}
         for cls in ids:
-            self._choose(cls, rows, choice, done)
-        return tuple(done[cls] for cls in ids)
+            self._choose(cls, choice, done)
+        return tuple([done[cls] for cls in ids])
 
-    def _choose(
-        self, cls: int, rows: Mapping[int, NodeRow], choice: Sequence[int], done: dict[int, UOp]
-    ) -> None:
-        stack = [cls]
+    def _choose(self, cls: int, choice: Sequence[int], done: dict[int, UOp]) -> None:
+        node, stack = self.engine.node, [cls]
         while stack:
             c = stack[-1]
             if c in done:
                 stack.pop()
                 continue
-            row = rows[choice[c]]
+            row = node(choice[c])
             missing = [k for k in row.kids if k not in done]
             if missing:
                 stack += missing

@@ -126,6 +126,8 @@ class Language:
         self._arguments: Final[list[tuple[int, Selector]]] = []
         self._selected: Final[dict[tuple[Ops, DType], int]] = {}
         self._symbols: Final[dict[object, int]] = {}
+        self._rows: Final[dict[tuple[Any, int], HeadRow]] = {}
+        """Of heads without an argument, which are few and stay."""
         self.symbols: Final[list[UOp]] = []
         """A node of each symbol, with no matter what sources."""
 
@@ -189,6 +191,9 @@ class Language:
 
     def row(self, n: UOp, cost: float) -> HeadRow:
         """What the engines are told of the head of a node."""
+        known = self._rows.get((n.head, len(n.src)))
+        if known is not None:
+            return known._replace(cost=cost)
         op, dtype = n.op, self.dtype(n.dtype)
         kids = children(n)
         if not kids:
@@ -201,7 +206,10 @@ class Language:
             return HeadRow(codes.OPAQUE, dtype, 0, cost=cost)
         meaning = _MEANINGS.get(op, codes.OPAQUE)
         commutative = op in GroupOp.COMMUTATIVE and len(kids) == 2
-        return HeadRow(meaning, dtype, len(kids), commutative, cost=cost)
+        made = HeadRow(meaning, dtype, len(kids), commutative, cost=cost)
+        if n.arg is None:
+            self._rows[n.head, len(n.src)] = made
+        return made
 
     def symbol(self, n: UOp) -> int:
         """The number of the head of a node that right sides make."""

@@ -148,6 +148,7 @@ class NativeEngine:
         self._g: Final = ffi.gc(g, lib.eg_free)
         self._kids: Final = ffi.new("u32[]", 64)
         self._out: Final = ffi.new("u32[]", 256)
+        self._bits: Final = ffi.new("u64[]", self._program.words)
 
     # ---- growing
 
@@ -162,8 +163,12 @@ class NativeEngine:
 
     def head(self, row: HeadRow, selects: int) -> int:
         words = self._program.words
-        bits = ffi.new("u64[]", [selects] if words == 1 else _words(selects, words))
-        return self._made(lib.eg_head(self._g, ffi.new("Head *", _head(row, -1)), bits))
+        bits = self._bits
+        bits[0] = selects & 0xFFFFFFFFFFFFFFFF
+        for i in range(1, words):
+            bits[i] = selects >> 64 * i & 0xFFFFFFFFFFFFFFFF
+        own = ffi.new("Head *", _head(row, -1))
+        return self._made(lib.eg_head(self._g, own, bits))
 
     def symbol_head(self, symbol: int) -> int:
         """The head of a symbol of the book."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from opgraft.api import GroupOp, Ops, UPat
 from opgraft_egraph import codes
@@ -23,22 +22,51 @@ _MOST_WAYS: Final = 32
 """A rule with more is looked for by its root alone, and asked afterwards."""
 
 
-@dataclass
 class Part:
     """A part of a pattern with its choices made."""
 
-    pattern: UPat
-    names: tuple[str, ...] = ()
-    ops: tuple[Ops, ...] | None = None
-    kids: tuple[Part, ...] | None = None
-    """None: any sources, of which nothing is asked."""
-    open: bool = False
-    each: bool = False
-    swap: bool = False
-    loose: bool = False
-    """What the pattern asks of sources is asked afterwards."""
-    slot: int = -1
-    row: int = -1
+    __slots__ = (
+        "each",
+        "kids",
+        "loose",
+        "names",
+        "open",
+        "ops",
+        "pattern",
+        "row",
+        "slot",
+        "swap",
+    )
+
+    def __init__(
+        self,
+        pattern: UPat,
+        names: tuple[str, ...] = (),
+        ops: tuple[Ops, ...] | None = None,
+        kids: tuple[Part, ...] | None = None,
+        open: bool = False,
+        each: bool = False,
+        swap: bool = False,
+        loose: bool = False,
+    ) -> None:
+        self.pattern: Final = pattern
+        self.names = names
+        self.ops: Final = ops
+        self.kids = kids
+        """None: any sources, of which nothing is asked."""
+        self.open: Final = open
+        self.each: Final = each
+        self.swap: Final = swap
+        self.loose: Final = loose
+        """What the pattern asks of sources is asked afterwards."""
+        self.slot = -1
+        self.row = -1
+
+    def copy(self) -> Part:
+        """The same choices, without slots: one choice may stand in several ways."""
+        kids = None if self.kids is None else tuple([kid.copy() for kid in self.kids])
+        flags = (self.open, self.each, self.swap, self.loose)
+        return Part(self.pattern, self.names, self.ops, kids, *flags)
 
     @property
     def is_node(self) -> bool:
@@ -46,8 +74,7 @@ class Part:
         return not self.pattern.constant and (self.ops is not None or self.kids is not None)
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """How to read the slots of a way's match."""
 
     way: Way
@@ -57,8 +84,6 @@ class Match:
     loose: bool
     constants: frozenset[int]
     """Slots of classes that are known to be constants."""
-    capture_names: tuple[str, ...] = field(default=())
-    """Of the slots in `way.captures`."""
 
 
 def ways_of(pattern: UPat, language: Language, names: tuple[str, ...], terms: bool) -> list[Match]:
@@ -92,7 +117,8 @@ def _choices(pattern: UPat) -> Iterator[Part]:
     if pattern.alternatives:
         for alternative in pattern.alternatives:
             for part in _choices(alternative):
-                yield replace(part, names=(*part.names, *own))
+                part.names = (*part.names, *own)
+                yield part
         return
     if pattern.constant:
         yield Part(pattern, own)
@@ -177,11 +203,7 @@ def _repeated(
 
 
 def _own(kids: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Copies, since one choice may stand in several ways."""
-    return tuple(
-        replace(kid, kids=None if kid.kids is None else _own(kid.kids), slot=-1, row=-1)
-        for kid in kids
-    )
+    return tuple([kid.copy() for kid in kids])
 
 
 # ---- ways
@@ -289,14 +311,13 @@ def _way(root: Part, language: Language, names: tuple[str, ...], terms: bool) ->
     return Match(
         *(way, root, {n: slots.parts[n] for n in slots.named}, tuple(slots.predicates)),
         *(slots.loose, frozenset(slots.constants)),
-        tuple(next(n for n in wanted if slots.named[n] == s) for s in captures),
     )
 
 
 def with_facts(match: Match, slots: tuple[int, ...]) -> Match:
     """The same way, looked at anew when more is known of these classes too."""
     facts = tuple(dict.fromkeys((*match.way.facts, *slots)))
-    return replace(match, way=replace(match.way, facts=facts))
+    return match._replace(way=match.way._replace(facts=facts))
 
 
 def describe(value: Any) -> str:

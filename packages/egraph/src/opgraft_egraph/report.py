@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from opgraft_egraph.codes import CALLBACKS, CONFLICT, NO_MEMORY, STOPS
 from opgraft_egraph.engine import Engine, Limits
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """How far a run may go, and how often one rule may match in a round.
 
     A rule over `matches` sits out for some rounds and may match twice as often when it is back
@@ -39,21 +37,20 @@ UNLIMITED: Final = Schedule(nodes=0, rounds=0, seconds=0.0, matches=0, ban_round
 PROFILES: Final[Mapping[str, Schedule]] = {"fast": FAST, "full": FULL, "unlimited": UNLIMITED}
 
 
-@dataclass
 class RuleReport:
-    """What one rule did: matches found, nodes added, classes joined, times it had to sit out."""
+    """What one rule did: matches found, nodes added, classes joined, times it had to sit out.
 
-    matches: int = 0
-    added: int = 0
-    united: int = 0
-    bans: int = 0
-    calls: int = 0
-    """Of its function. A rule that runs inside the engine needs none."""
-    seconds: float = 0.0
+    `calls` counts those of its function; a rule that runs inside the engine needs none.
+    """
+
+    __slots__ = ("added", "bans", "calls", "matches", "seconds", "united")
+
+    def __init__(self) -> None:
+        self.matches = self.added = self.united = self.bans = self.calls = 0
+        self.seconds = 0.0
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """How a run went.
 
     `stop` is "saturated", or the limit that was reached: "nodes", "rounds", "seconds".
@@ -67,7 +64,7 @@ class Report:
     matches: int
     bytes: int
     engine: str
-    rules: Mapping[str, RuleReport] = field(default_factory=dict)
+    rules: Mapping[str, RuleReport]
 
     def __str__(self) -> str:
         """A table of the rules, those that took longest first."""

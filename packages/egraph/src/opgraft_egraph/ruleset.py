@@ -44,7 +44,7 @@ class RuleSet:
                 outs = {a.out for a in match.way.atoms}
                 below = [k for a in match.way.atoms for k in a.kids if k not in outs]
                 match = with_facts(match, tuple(below))
-                object.__setattr__(match.way, "terms", True)
+                match = match._replace(way=match.way._replace(terms=True))
             else:
                 match = with_facts(match, looked_at)
             self.language.book.add_way(match.way)

@@ -309,12 +309,14 @@ class Symbol:
     trunc = _unary(Ops.TRUNC)
 
     def __neg__(self) -> Symbol:
-        return self ^ True if self.dtype.is_bool else self * -1
+        made: Symbol = self ^ True if self.dtype.is_bool else self * -1
+        return made
 
     def __sub__(self, other: Any) -> Symbol:
-        if isinstance(other, (Symbol, UOp)):
-            return self + (-other)
-        return self + _constant(self.trace, self.dtype, -other)
+        opposite = -other
+        if not isinstance(other, (Symbol, UOp)):
+            opposite = _constant(self.trace, self.dtype, opposite)
+        return self.alu(Ops.ADD, opposite)
 
     def __rsub__(self, other: Any) -> Symbol:
         return (-self).reflected(Ops.ADD, other)

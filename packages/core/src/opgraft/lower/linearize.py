@@ -118,7 +118,8 @@ class _Linearizer:
         below: dict[UOp, tuple[_Statement, ...]] = {}
         ordered: list[_Statement] = []
         written = {target_of(e) for e in effects}
-        readers: dict[UOp, list[tuple[_Statement, UOp]]] = {}  # PARAM -> who LOADs its old data
+        # PARAM -> who LOADs its old data, and does not store to it itself
+        readers: dict[UOp, list[tuple[_Statement, UOp]]] = {}
         plain: dict[UOp, tuple[UOp, ...]] = {}  # node -> LOADs without AFTER of what is written
         for n in self.nodes:
             needs = tuple(dict.fromkeys(s for source in n.src for s in below[source]))
@@ -130,22 +131,18 @@ class _Linearizer:
                 made = _Statement(n, own, frozenset(n.ranges), list(needs))
                 self.statements[n] = made
                 ordered.append(made)
+                target = None if made.is_reduce else target_of(n)
                 for load in reads:
-                    readers.setdefault(load.src[0], []).append((made, load))
+                    if load.src[0] is not target:
+                        readers.setdefault(load.src[0], []).append((made, load))
                 below[n], plain[n] = (made,), ()
             else:
                 below[n], plain[n] = needs, reads
         for statement in ordered:
             if not statement.is_reduce:
-                buffer = target_of(statement.node)
-                found = [
-                    r
-                    for r, load in readers.get(buffer, ())
-                    if r is not statement
-                    and (r.is_reduce or target_of(r.node) is not buffer)
-                    and meet(load, store_of(statement.node))
-                ]
-                statement.readers = list(dict.fromkeys(found))
+                store = store_of(statement.node)
+                found = readers.get(target_of(statement.node), ())
+                statement.readers = list(dict.fromkeys(r for r, load in found if meet(load, store)))
         stores = Counter(store_of(s.node) for s in ordered if not s.is_reduce)
         self.shared = frozenset(store for store, count in stores.items() if count > 1)
         _fill_together(ordered)

@@ -27,7 +27,8 @@ from opgraft.lower.linearize import linearize
 from opgraft.lower.nest import flatten_effects, nest_effects
 from opgraft.lower.order import order_effects
 from opgraft.lower.widen import widen_accumulators
-from opgraft.opt.heuristic import schedule
+from opgraft.opt.actions import Action
+from opgraft.opt.heuristic import choose, schedule
 from opgraft.opt.pad import gate_guards
 from opgraft.opt.threads import has_group_memory, shared_slots
 from opgraft.rules.sets import symbolic_simple
@@ -45,9 +46,7 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
     if watch:
         check(sink, "kernel")
     given = sink
-    sink = widen_accumulators(nest_effects(order_effects(sink)))
-    sink = flatten_effects(simplify(sink, stage="index"))
-    sink = schedule(sink, target)
+    sink = schedule(prepared(sink), target)
     shared = shared_slots(sink) if target.group_dims else frozenset()
     sink = expand(sink, target, simplify)
     sink = simplify(sink, stage="scalar")
@@ -68,6 +67,18 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
     if watch:
         check(program, "linear", target)
     return program
+
+
+def prepared(sink: UOp) -> UOp:
+    """The kernel as the scheduler gets it: effects in order, wide accumulators, simplified."""
+    sink = widen_accumulators(nest_effects(order_effects(sink)))
+    return flatten_effects(simplify(sink, stage="index"))
+
+
+def schedule_of(sink: UOp, target: Target) -> tuple[Action, ...]:
+    """The schedule that `lower` gives a kernel. As the kernel's own (`KernelInfo.schedule`) it
+    makes the same program."""
+    return choose(prepared(sink), target)
 
 
 def _with_launch(program: LinearProgram, launch: Launch, target: Target) -> LinearProgram:

@@ -34,7 +34,7 @@ class Accumulate(Action):
     over: object
     at_once: int
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
         loop, over = kernel.find(self.name), kernel.find(self.over)
         size = None if loop is None else constant_extent(loop)

@@ -17,6 +17,7 @@ from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import combine
 from opgraft.ir.uop import UOp
 from opgraft.opt.axes import Kernel, constant_extent, fresh, rename
+from opgraft.opt.notes import note
 from opgraft.opt.pad import pad_range
 from opgraft.opt.threads import shared_locals, unfit
 from opgraft.rules.simplify import simplify
@@ -29,9 +30,15 @@ class Refused(OpgraftError):
 class Action(ABC):
     """A step of a schedule."""
 
-    @abstractmethod
     def apply(self, sink: UOp) -> UOp:
         """The kernel after the action. Raises Refused."""
+        after = self.change(sink)
+        note(sink, self, after)
+        return after
+
+    @abstractmethod
+    def change(self, sink: UOp) -> UOp:
+        """What `apply` hands back."""
 
 
 def find_loop(sink: UOp, name: object) -> UOp:
@@ -111,7 +118,7 @@ class Split(Action):
     factor: int
     kind: AxisKind = AxisKind.LOOP
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         loop, size = sized_loop(sink, self.name)
         kernel = Kernel(sink)
         if self.kind is AxisKind.THREAD and self.factor > 1:
@@ -168,7 +175,7 @@ class Partition(Action):
     begin: int
     end: int
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         loop, size = sized_loop(sink, self.name)
         if not 0 <= self.begin < self.end <= size or (self.begin, self.end) == (0, size):
             raise Refused(f"range {self.name} of {size} has no inner part {self.begin}..{self.end}")
@@ -194,7 +201,7 @@ class Unroll(Action):
 
     name: object
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         loop, size = sized_loop(sink, self.name)
         if Kernel(sink).fills_locals(loop):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
@@ -210,7 +217,7 @@ class Fuse(Action):
     outer: object
     inner: object
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         outer, many = sized_loop(sink, self.outer)
         inner, few = sized_loop(sink, self.inner)
         if outer is inner:
@@ -238,29 +245,27 @@ class Fuse(Action):
 @writable_as_text
 @dataclass(frozen=True)
 class Parallel(Action):
-    """A range of every top-level effect goes outermost, its iterations to all cores."""
+    """A range of top-level effects goes outermost, its iterations to all cores.
+
+    Effects outside of it, as the rest of a split, are carried out once, beside it.
+    """
 
     name: object
 
-    def apply(self, sink: UOp) -> UOp:
-        loop = find_loop(sink, self.name)
+    def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
-        if loop not in kernel.spine:
+        loop = find_loop(sink, self.name)
+        if loop not in kernel.spine and not kernel.stands_alone(loop):
             raise Refused(f"range {self.name} does not enclose the whole kernel")
-        return mark_parallel(sink, loop)
-
-
-def mark_parallel(sink: UOp, loop: UOp) -> UOp:
-    """The kernel with `loop` of kind PARALLEL and outermost in every effect that closes it."""
-    marked = loop.replace(arg=(loop.arg[0], AxisKind.PARALLEL))
-    replaced = sink.substitute({loop: marked})
-    effects = []
-    for effect in replaced.src:
-        if effect.op is Ops.END and marked in effect.src[1:]:
-            others = tuple(r for r in effect.src[1:] if r is not marked)
-            effect = effect.with_src((effect.src[0], marked, *others))
-        effects.append(effect)
-    return replaced.with_src(tuple(effects))
+        marked = loop.replace(arg=(loop.arg[0], AxisKind.PARALLEL))
+        replaced = sink.substitute({loop: marked})
+        effects = []
+        for effect in replaced.src:
+            if effect.op is Ops.END and marked in effect.src[1:]:
+                others = tuple(r for r in effect.src[1:] if r is not marked)
+                effect = effect.with_src((effect.src[0], marked, *others))
+            effects.append(effect)
+        return replaced.with_src(tuple(effects))
 
 
 @writable_as_text
@@ -270,7 +275,7 @@ class Innermost(Action):
 
     name: object
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         loop = find_loop(sink, self.name)
         if Kernel(sink).collides(loop):
             raise Refused(f"iterations of {self.name} may store to one element: order counts")

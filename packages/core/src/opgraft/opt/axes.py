@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from opgraft.ir.loops import stride_of
+from opgraft.ir.loops import split_stride, stride_of
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
-from opgraft.ir.overlap import distinct
+from opgraft.ir.overlap import apart, distinct, may_meet
 from opgraft.ir.uop import UOp
 
 
@@ -70,6 +70,15 @@ class Kernel:
     def may_reorder(self, loop: UOp) -> bool:
         """Whether the iterations of a loop may be carried out in any order, or at once."""
         return loop not in self._ordered
+
+    def stands_alone(self, loop: UOp) -> bool:
+        """Whether the effects that close a loop, and those that don't, may be carried out at the
+        same time: no iteration waits for another, and neither side writes what the other uses."""
+        inside = [e for e in self.effects if loop in closed_by(e)]
+        beside = [e for e in self.effects if loop not in closed_by(e)]
+        if not inside or not self.may_reorder(loop):
+            return False
+        return all(_keep_apart(one, two) for one in inside for two in beside)
 
     def collides(self, loop: UOp) -> bool:
         """Whether a store in this loop may hit one element in several iterations."""
@@ -187,6 +196,32 @@ def store_of(effect: UOp) -> UOp:
     while effect.op is Ops.END:
         effect = effect.src[0]
     return effect
+
+
+def _keep_apart(one: UOp, two: UOp) -> bool:
+    """Whether neither of two effects writes an element that the other reads or writes."""
+    written = (store_of(one), store_of(two))
+    for store, other in (written, written[::-1]):
+        buffer = buffer_of(store.src[0])
+        uses = [n for n in other.toposort() if n.op is Ops.LOAD and buffer_of(n.src[0]) is buffer]
+        if buffer_of(other.src[0]) is buffer:
+            uses.append(other)
+        if any(_may_touch(store, use) for use in uses):
+            return False
+    return True
+
+
+def _may_touch(one: UOp, two: UOp) -> bool:
+    """Whether two accesses to a buffer may reach one element, in whatever iterations."""
+    first, second = one.src[1], two.src[1]
+    if not may_meet(first, second):
+        return False
+    loops = tuple(r for r in first.ranges if r in second.ranges)
+    if not apart(first, second, loops):
+        return True
+    for loop in loops:
+        first, second = split_stride(first, loop)[0], split_stride(second, loop)[0]
+    return may_meet(first, second)
 
 
 DISTINCT: Final = "distinct"

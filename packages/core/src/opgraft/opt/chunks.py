@@ -7,11 +7,14 @@ iteration would cost more than the iteration.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from opgraft.dtype import dtypes
+from opgraft.ir.argument import writable_as_text
 from opgraft.ir.ops import AxisKind
 from opgraft.ir.uop import UOp
+from opgraft.opt.actions import Action, Refused
 from opgraft.opt.axes import Kernel
 from opgraft.opt.grid_actions import outermost, rename_symbolic
 from opgraft.target import Target
@@ -21,21 +24,35 @@ _PIECES: Final = 8
 
 
 def in_chunks(sink: UOp, target: Target) -> UOp:
-    """The kernel with at most so many groups, each of one thread that loops."""
-    most = _PIECES * target.cores
-    for loop in Kernel(sink).ranges:
-        size = loop.src[0]
-        if loop.arg[1] is not AxisKind.PARALLEL or size.vmax <= most:
-            continue
-        kernel = Kernel(sink)
-        each = (size + (most - 1)) // most
-        known = size.const_value
-        count = most if known is None else -(-int(known) // -(-int(known) // most))
-        group = rename_symbolic(kernel, loop, ".g", AxisKind.PARALLEL, size.const_like(count))
-        inner = rename_symbolic(kernel, loop, ".i", AxisKind.LOOP, each)
-        index = group * each + inner
-        instead = [group, inner]
-        if not (index < size).vmin:
-            instead.append(UOp.range((index < size).cast(dtypes.index), f"{loop.arg[0]}.w"))
-        sink = outermost(sink, loop, *instead, index=index)
-    return sink
+    """The kernel with as many groups as keep the cores busy, each of one thread that loops."""
+    return InChunks(_PIECES * target.cores).apply(sink)
+
+
+@writable_as_text
+@dataclass(frozen=True)
+class InChunks(Action):
+    """Parallel ranges of more than `most` iterations become ranges of at most so many chunks,
+    NAME.g, and of the iterations of a chunk, NAME.i."""
+
+    most: int
+
+    def change(self, sink: UOp) -> UOp:
+        if self.most < 1:
+            raise Refused(f"{self.most} chunks")
+        for loop in Kernel(sink).ranges:
+            size = loop.src[0]
+            if loop.arg[1] is not AxisKind.PARALLEL or size.vmax <= self.most:
+                continue
+            kernel = Kernel(sink)
+            each = (size + (self.most - 1)) // self.most
+            count, known = self.most, size.const_value
+            if known is not None:
+                count = -(-int(known) // -(-int(known) // self.most))
+            group = rename_symbolic(kernel, loop, ".g", AxisKind.PARALLEL, size.const_like(count))
+            inner = rename_symbolic(kernel, loop, ".i", AxisKind.LOOP, each)
+            index = group * each + inner
+            instead = [group, inner]
+            if not (index < size).vmin:
+                instead.append(UOp.range((index < size).cast(dtypes.index), f"{loop.arg[0]}.w"))
+            sink = outermost(sink, loop, *instead, index=index)
+        return sink

@@ -26,7 +26,7 @@ class Distribute(Action):
 
     name: object
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
         loop = kernel.find(self.name)
         size = None if loop is None else constant_extent(loop)

@@ -18,7 +18,7 @@ from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Fuse, Innermost, Refused, Split
 from opgraft.opt.axes import Kernel, closed_by, constant_extent, extent_hint
-from opgraft.opt.grid_actions import Grid, spread
+from opgraft.opt.grid_actions import Grid
 from opgraft.opt.grid_products import tile_on_grid
 from opgraft.opt.threads import independent, unfit
 from opgraft.target import Target
@@ -79,9 +79,7 @@ def _alone(sink: UOp, loops: list[UOp], target: Target) -> UOp:
     sink, loops = _vectors(sink, loops, target)
     sink, loops = _joined(sink, loops, target)
     for place, loop in enumerate(reversed(loops[-target.group_dims :])):
-        found = Kernel(sink).find(loop.arg[0])
-        assert found is not None
-        sink = spread(sink, found, 1 if place else _threads(loops, target))
+        sink = Grid(loop.arg[0], 1 if place else _threads(loops, target)).apply(sink)
     return sink
 
 

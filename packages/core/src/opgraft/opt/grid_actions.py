@@ -32,7 +32,7 @@ class Grid(Action):
     name: object
     threads: int = 1
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         kernel, loop = Kernel(sink), find_loop(sink, self.name)
         if not any(loop in closed_by(effect) for effect in kernel.effects):
             raise Refused(f"range {self.name} is no loop of an effect")
@@ -90,7 +90,7 @@ class Pad(Action):
     name: object
     multiple: int
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         loop, size = sized_loop(sink, self.name)
         if self.multiple < 2 or size % self.multiple == 0:
             raise Refused(f"range {self.name} of {size} is a multiple of {self.multiple} already")
@@ -108,7 +108,7 @@ class GroupReduce(Action):
     name: object
     threads: int
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         loop, _ = sized_loop(sink, self.name)
         if loop.arg[1] is not AxisKind.REDUCE:
             raise Refused(f"range {self.name} is closed by no REDUCE")
@@ -131,7 +131,7 @@ class Stage(Action):
     loop: object = ""
     pad: int = 0
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
         load = self._load(kernel)
         inside = self._inside(kernel, load)

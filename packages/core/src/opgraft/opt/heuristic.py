@@ -12,22 +12,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
 from opgraft.ir.uop import UOp
 from opgraft.opt.accumulate import accumulate_columns
 from opgraft.opt.actions import (
+    Action,
     Fuse,
     Innermost,
+    Parallel,
     Partition,
     Refused,
     Split,
-    mark_parallel,
 )
-from opgraft.opt.axes import Access, Kernel, clauses, constant_extent, extent_hint, fresh
+from opgraft.opt.axes import Access, Kernel, clauses, constant_extent, extent_hint
 from opgraft.opt.chunks import in_chunks
 from opgraft.opt.grid import schedule_grid
+from opgraft.opt.notes import noting
 from opgraft.opt.products import block_rows, tile_products
+from opgraft.opt.separate import SeparateReduces
 from opgraft.opt.tile import Outermost
 from opgraft.target import Target
 
@@ -38,7 +40,7 @@ def schedule(sink: UOp, target: Target) -> UOp:
         for action in sink.arg.schedule:
             sink = action.apply(sink)
         return sink
-    sink = separate_reduces(sink)
+    sink = SeparateReduces().apply(sink)
     sink = fuse_outputs(sink)
     if target.group_dims and target.lanes > 1:
         return schedule_grid(sink, target)
@@ -52,39 +54,14 @@ def schedule(sink: UOp, target: Target) -> UOp:
     return in_chunks(sink, target) if target.group_dims else sink
 
 
+def choose(sink: UOp, target: Target) -> tuple[Action, ...]:
+    """The actions of `schedule`, in order: as a kernel's own schedule they give the same again."""
+    with noting() as notes:
+        return notes.between(sink, schedule(sink, target))
+
+
 def _is_parallel(sink: UOp) -> bool:
     return any(r.arg[1] is AxisKind.PARALLEL for r in Kernel(sink).ranges)
-
-
-def separate_reduces(sink: UOp) -> UOp:
-    """Give REDUCEs that stand in different loops ranges of their own.
-
-    Those in the same loops keep sharing theirs, so that they can run as one loop.
-    """
-    kernel = Kernel(sink)
-    users: dict[UOp, dict[frozenset[UOp], int]] = {}
-    done: dict[UOp, UOp] = {}
-    for n in kernel.reduces:
-        free = frozenset(n.ranges)
-        for loop in n.src[1:]:
-            sets = users.setdefault(loop, {})
-            sets.setdefault(free, len(sets))
-    for n in kernel.nodes:
-        src = tuple([done[s] for s in n.src])
-        made = n if src == n.src else n.with_src(src)
-        if n.op is Ops.REDUCE:
-            free = frozenset(n.ranges)
-            own = {}
-            for loop in n.src[1:]:
-                place = users[loop][free]
-                if place:
-                    name = fresh(kernel, f"{loop.arg[0]}_{place}")
-                    own[done[loop]] = done[loop].replace(arg=(name, loop.arg[1]))
-            if own:
-                value = substitute_free(made.src[0], own)
-                made = made.with_src((value, *(own.get(r, r) for r in made.src[1:])))
-        done[n] = made
-    return done[sink]
 
 
 def fuse_outputs(sink: UOp) -> UOp:
@@ -211,7 +188,7 @@ def vectorize(sink: UOp, target: Target) -> UOp:
     return sink
 
 
-def _try(sink: UOp, action: Split | Innermost | Partition) -> UOp:
+def _try(sink: UOp, action: Action) -> UOp:
     try:
         return action.apply(sink)
     except Refused:
@@ -376,7 +353,7 @@ def parallelize(sink: UOp, target: Target) -> UOp:
             break
         kernel = Kernel(sink)
     candidates = [r for r in _parallel_candidates(kernel) if extent_hint(r) > 1]
-    return mark_parallel(sink, candidates[0]) if candidates else sink
+    return _try(sink, Parallel(candidates[0].arg[0])) if candidates else sink
 
 
 def _parallel_candidates(kernel: Kernel) -> list[UOp]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from opgraft.dtype import dtypes
 from opgraft.ir.argument import writable_as_text
-from opgraft.ir.loops import substitute_free
+from opgraft.ir.loops import stride_of, substitute_free
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Refused, replace_nodes
@@ -35,7 +35,7 @@ class Pack(Action):
     names: tuple[object, ...]
     inside: tuple[object, ...] = ()
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
         along = tuple([r for r in map(kernel.find, self.names) if r is not None])
         if len(along) != len(self.names) or not along:
@@ -149,6 +149,9 @@ def _axes(value: UOp, loops: Sequence[UOp], along: tuple[UOp, ...]) -> list[Axis
 
 def by_sum(value: UOp, first: UOp, other: UOp) -> bool:
     """Whether a value depends on two loops by their sum alone."""
+    for n in value.toposort():
+        if n.op is Ops.LOAD and stride_of(n.src[1], first) != stride_of(n.src[1], other):
+            return False  # mostly: so what follows, which takes long, is done for windows alone
     span = (constant_extent(first) or 1) + (constant_extent(other) or 1) - 1
     total = UOp.range(span, f"{first.arg[0]}+", AxisKind.LOOP)
     at = {first: total, other: UOp.const(dtypes.index, 0)}

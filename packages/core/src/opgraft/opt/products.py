@@ -16,7 +16,7 @@ from opgraft.ir.loops import stride_of, substitute_free
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
 from opgraft.ir.overlap import distinct
 from opgraft.ir.uop import UOp, toposort
-from opgraft.opt.actions import Action, Partition, Refused, Split, mark_parallel, replace_nodes
+from opgraft.opt.actions import Action, Parallel, Partition, Refused, Split
 from opgraft.opt.axes import Kernel, clauses, closed_by, constant_extent, store_of
 from opgraft.opt.distribute import Distribute, rows_of_locals
 from opgraft.opt.pack import Pack, by_sum, factors, is_pure
@@ -229,6 +229,9 @@ class _Tiling:
         rows, parallel = self._shared_loop(across)
         if self.is_effect:
             self.do(Outermost((*self.outer, rows, *inner, *blocks)))
+        if parallel is not None and Kernel(self.sink).find(parallel) is not None:
+            # first: where tiles overlap, it no longer shows that iterations are independent
+            self.do(Parallel(parallel))
         if packs and windows:
             # neighbouring tiles read the same elements: one buffer for all of them
             self.do(Pack((along,), tuple(self.outer)))
@@ -241,8 +244,7 @@ class _Tiling:
         if self.copies > 1 and again > 2 and _is_scattered(product) | is_costly(product.single):
             self.do(Pack((f"{rows}.u",), (*self.outer, f"{rows}.o")))
         self._fills()
-        found = Kernel(self.sink).find(parallel) if parallel is not None else None
-        return self.sink if found is None else mark_parallel(self.sink, found)
+        return self.sink
 
     def _windows(self) -> list[UOp]:
         """The loops of the REDUCE that the side factor sees as windows along its columns."""
@@ -357,7 +359,7 @@ class _Tiling:
             value = store_of(fill).src[2]
             strides = {r: stride_of_loads(value, r) for r in loops}
             ordered = sorted(loops, key=lambda r: -_distance(strides[r]))
-            self.sink = replace_nodes(self.sink, {fill: fill.with_src((fill.src[0], *ordered))})
+            self.do(Outermost(tuple([r.arg[0] for r in ordered])))
             last = loops[-1]
             if ordered[-1] is last and strides[last] == 1:
                 for part, extent in self._settled(last, value):

@@ -25,7 +25,7 @@ class Tile(Action):
 
     parts: tuple[tuple[object, int, int], ...]
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         # what may be tiled is seen before the first is: tiles that overlap hide it
         kernel = Kernel(sink)
         for name, copies, lanes in self.parts:
@@ -102,19 +102,20 @@ def repeatable(kernel: Kernel, loop: UOp) -> bool:
 @writable_as_text
 @dataclass(frozen=True)
 class Outermost(Action):
-    """Ranges go outermost, in this order, in every effect that closes them."""
+    """Ranges go outermost, in this order, in every effect and every fill of a buffer of the
+    kernel's own that closes them."""
 
     names: tuple[object, ...]
 
-    def apply(self, sink: UOp) -> UOp:
+    def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
         loops = [r for r in map(kernel.find, self.names) if r is not None]
         for loop in loops:
-            if not kernel.may_reorder(loop):
+            if not kernel.may_reorder(loop) and not _fills(kernel, loop):
                 raise Refused(f"iterations of {loop.arg[0]} stay in order")
         changes: dict[UOp, UOp] = {}
-        for effect in kernel.effects:
-            if effect.op is Ops.END:
+        for effect in kernel.nodes:
+            if effect.op is Ops.END and any(r in effect.src[1:] for r in loops):
                 first = [r for r in loops if r in effect.src[1:]]
                 rest = [r for r in effect.src[1:] if r not in first]
                 changes[effect] = effect.with_src((effect.src[0], *first, *rest))

@@ -148,9 +148,12 @@ class VectorRenderer(CStyleRenderer):
     # ---- values
 
     def value(self, w: Writer, u: UOp) -> str:
-        if u.op is Ops.SIN and u.dtype.bits >= 32:
-            return f"{self._sine(w, u.dtype)}({w.ref(u.src[0])})"
-        return super().value(w, u)
+        if u.op is not Ops.SIN:
+            return super().value(w, u)
+        if u.dtype.bits < 32:
+            single = dtypes.float32.vec(u.dtype.count)
+            return w.graph(UOp(Ops.SIN, single, (u.src[0].cast(single),)).cast(u.dtype))
+        return f"{self._sine(w, u.dtype)}({w.ref(u.src[0])})"
 
     def _sine(self, w: Writer, dtype: DType) -> str:
         """The name of a function that leaves the rare large arguments to another one, in a loop:

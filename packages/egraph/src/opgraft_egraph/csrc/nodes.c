@@ -245,8 +245,16 @@ u32 insert_small(EGraph *g, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 
         }
     }
     const u32 kids[2] = {a, b};
-    const Fact fact = fact_of(g, head, kids);
+    const Head *h = g->heads + head;
     const u32 cls = into == NONE ? new_class(g) : find(g, into);
+    if (h->meaning == OPAQUE && (u32)h->dtype < g->plain_count && g->plain[h->dtype] != NONE &&
+        (into == NONE || known(g, cls)->dtype == h->dtype)) {
+        // nothing is known of its values, and nothing new of the class
+        if (into == NONE) g->fact_at[cls] = g->plain[h->dtype];
+        new_node(g, head, kids, arity, cls, swapped, hash);
+        return cls;
+    }
+    const Fact fact = fact_of(g, head, kids);
     if (into == NONE) know(g, cls, &fact);
     new_node(g, head, kids, arity, cls, swapped, hash);
     if (into != NONE) refine(g, cls, &fact);

@@ -55,8 +55,10 @@ static void close_congruence(EGraph *g) {
     for (u32 k = 0; k < g->loser_count && g->stop != CONFLICT_FOUND; k++) {
         const u32 loser = g->losers[k];
         if (loser < g->linked_classes)
-            for (u32 i = g->use_first[loser]; i < g->use_first[loser + 1]; i++)
+            for (u32 i = g->use_first[loser], last = g->use_first[loser + 1]; i < last; i++) {
+                if (i + 4 < last) FETCH(g->nodes + g->uses[i + 4].id);
                 rekey(g, g->uses[i].id);
+            }
         for (u32 at = g->extra[loser]; at != NONE; at = g->links[at].next)
             rekey(g, g->links[at].id);
     }

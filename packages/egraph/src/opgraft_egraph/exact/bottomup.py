@@ -6,6 +6,8 @@ Both give every class that has a term a node, and the choices run in no circle.
 from __future__ import annotations
 
 import heapq
+import math
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -56,68 +58,62 @@ def uses_of(problem: Problem) -> list[list[int]]:
 
 
 class _Shared:
-    """The classes below a choice as the bits of a number, and what their nodes cost, each once."""
+    """A choice, the classes it and all below it stand for, and what their nodes cost, each once."""
 
-    __slots__ = ("bits", "node", "total")
+    __slots__ = ("classes", "node", "total")
 
-    def __init__(self, bits: int, total: int, node: int) -> None:
-        self.bits, self.total, self.node = bits, total, node
+    def __init__(self, classes: set[int], total: int, node: int) -> None:
+        self.classes, self.total, self.node = classes, total, node
 
 
-def greedy_dag(problem: Problem, steps: int = 0) -> dict[int, int]:
+def greedy_dag(
+    problem: Problem, steps: float = math.inf, deadline: float = math.inf
+) -> dict[int, int]:
     """Each class takes the node whose term, shared parts counted once, is cheapest so far.
 
     What a class takes changes only while it gets cheaper. `steps`: how many looks at a node to
-    make at most; 0: no limit.
+    make at most; `deadline`: of `time.perf_counter()`.
     """
     uses = uses_of(problem)
     found: dict[int, _Shared] = {}
+    own = [0] * len(problem.members)
     queue = [n for n, kids in enumerate(problem.children) if not kids]
     looks = 0
     while queue:
         following: dict[int, None] = {}
         for node in queue:
             looks += 1
+            if looks > steps or (not looks & 255 and time.perf_counter() > deadline):
+                return {cls: one.node for cls, one in found.items()}
             cls = problem.classes[node]
             if not problem.usable[node]:
                 continue
-            made = _together(problem, found, node, cls)
             known = found.get(cls)
+            made = _together(problem, found, own, node)
             if made is not None and (known is None or made.total < known.total):
                 found[cls] = made
+                own[cls] = problem.prices[node]
                 following.update(dict.fromkeys(uses[cls]))
         queue = list(following)
-        if steps and looks > steps:
-            break
     return {cls: one.node for cls, one in found.items()}
 
 
-def _together(problem: Problem, found: dict[int, _Shared], node: int, cls: int) -> _Shared | None:
+def _together(
+    problem: Problem, found: dict[int, _Shared], own: list[int], node: int
+) -> _Shared | None:
     """A node with its children's choices; None: one has none yet, or needs the class itself."""
-    kids = problem.children[node]
+    cls = problem.classes[node]
     parts: list[_Shared] = []
-    for kid in kids:
+    for kid in problem.children[node]:
         part = found.get(kid)
-        if part is None or part.bits >> cls & 1:
+        if part is None or cls in part.classes:
             return None
         parts.append(part)
     parts.sort(key=lambda part: -part.total)
-    bits, total = 1 << cls, problem.prices[node]
+    classes, total = {cls}, problem.prices[node]
     for part in parts:
-        new = part.bits & ~bits
-        if new == part.bits:
-            total += part.total
-        else:
-            total += sum_of(new, problem, found)
-        bits |= part.bits
-    return _Shared(bits, total, node)
-
-
-def sum_of(bits: int, problem: Problem, found: dict[int, _Shared]) -> int:
-    """What the nodes that the classes in `bits` have taken cost."""
-    total = 0
-    while bits:
-        low = bits & -bits
-        total += problem.prices[found[low.bit_length() - 1].node]
-        bits ^= low
-    return total
+        new = part.classes - classes
+        # a sum of whole numbers: the order of a set does not matter
+        total += part.total if len(new) == len(part.classes) else sum(own[c] for c in new)
+        classes |= new
+    return _Shared(classes, total, node)

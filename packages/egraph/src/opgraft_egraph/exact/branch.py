@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -38,24 +39,29 @@ class Incumbent:
 
 
 def search(
-    root: Reduced, best: Incumbent, deadline: float, report: Callable[[int], None] | None = None
-) -> tuple[bool, int]:
-    """Find the optimum; (whether it is proved, how many branches were looked at).
+    root: Reduced,
+    best: Incumbent,
+    deadline: float,
+    most: float = math.inf,
+    report: Callable[[int], None] | None = None,
+) -> bool:
+    """Find the optimum, depth first; whether it is proved.
 
-    `deadline`: of `time.perf_counter()`.
+    `deadline`: of `time.perf_counter()`; `most`: how many branches to look at; `report` is told
+    how many were.
     """
     stack = [root]
     looked = 0
     while stack:
-        if time.perf_counter() > deadline:
-            return False, looked
+        if time.perf_counter() > deadline or looked >= most:
+            return False
         here = stack.pop()
         looked += 1
         if report is not None:
             report(looked)
         if not close_in(here, best, deadline):
             stack.extend(reversed(_branches(here)))
-    return True, looked
+    return True
 
 
 def close_in(here: Reduced, best: Incumbent, deadline: float) -> bool:
@@ -69,10 +75,10 @@ def close_in(here: Reduced, best: Incumbent, deadline: float) -> bool:
         left = len(here.nodes)
         if left > _WORTH * size:
             here.simplify(deadline)
-            if here.solvable and here.solved:
+            if here.solvable() and here.solved:
                 best.offer(here.lift(()), "branch and bound")
                 return True
-            if here.solvable and time.perf_counter() < deadline:
+            if here.solvable() and time.perf_counter() < deadline:
                 for chosen in improve(here):
                     best.offer(here.lift(chosen), "branch and bound")
             if _out_of_reach(here, best):
@@ -84,19 +90,20 @@ def close_in(here: Reduced, best: Incumbent, deadline: float) -> bool:
 
 def _out_of_reach(here: Reduced, best: Incumbent) -> bool:
     """Delete the nodes that only dearer solutions hold; whether that leaves none."""
-    if not here.solvable:
+    if not here.solvable():
         return True
     for targets in _orders(here):
         bound = ascend(here, targets)
         if bound is None:
             return True
+        here.bound = max(here.bound, here.base + bound.value)
         room = best.price - here.base - bound.value
         if room <= 0:
             return True
         least = surplus(here, bound.left)
         if here.delete(n for n in here.nodes if least.get(n, room) >= room):
             here.trim()
-            if not here.solvable:
+            if not here.solvable():
                 return True
     return False
 

@@ -107,13 +107,19 @@ class Problem:
                 stack.extend(reversed(self.children[choice[cls]]))
         return needed
 
-    def tree_cost(self, choice: Mapping[int, int]) -> float:
-        """What the choices cost if a term is paid as often as it is used. They are acyclic."""
+    def tree_cost(
+        self, choice: Mapping[int, int], repeats: Sequence[Sequence[int]] | None = None
+    ) -> float:
+        """What the choices cost if a term is paid as often as it is used. They are acyclic.
+
+        `repeats`: the children with those that occur twice in a node.
+        """
+        children = self.children if repeats is None else repeats
         cost: dict[int, int] = {}
         stack = list(self.roots)
         while stack:
             cls = stack[-1]
-            kids = self.children[choice[cls]]
+            kids = children[choice[cls]]
             waiting = [k for k in kids if k not in cost]
             if waiting and cls not in cost:
                 stack.extend(waiting)

@@ -45,6 +45,8 @@ class Reduced:
         self.roots: tuple[int, ...] = problem.roots
         self.base = 0
         """The price of what every solution holds and the rest no longer mentions."""
+        self.bound = 0
+        """No solution costs less."""
         self.fixed: dict[int, int] = {}
         """The problem's nodes of classes that are no longer mentioned."""
         self.must: list[int] = []
@@ -66,7 +68,7 @@ class Reduced:
         for i, cls in enumerate(new.classes):
             new.members[cls].append(i)
         new.roots = tuple(place[root] for root in self.roots)
-        new.base = self.base
+        new.base, new.bound = self.base, self.bound
         new.fixed = dict(self.fixed)
         new.must, new.component = [], []
         return new
@@ -76,7 +78,6 @@ class Reduced:
         """Whether there is nothing left to choose."""
         return not self.roots
 
-    @property
     def solvable(self) -> bool:
         """Whether every root still has a term."""
         return all(self.members[root] for root in self.roots)

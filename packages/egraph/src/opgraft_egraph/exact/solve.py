@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from opgraft.api import errors
 from opgraft_egraph.exact.bottomup import cheapest_trees, greedy_dag
 from opgraft_egraph.exact.branch import Incumbent, close_in, search
+from opgraft_egraph.exact.local import exchange
 from opgraft_egraph.exact.problem import Problem, Solution
 from opgraft_egraph.exact.reduction import Reduced
 
@@ -20,41 +22,59 @@ def solve(
     deadline: float = 10.0,
     *,
     seed: Mapping[int, int] | None = None,
+    branches: float = math.inf,
     report: Callable[[int], None] | None = None,
 ) -> Solution:
     """The cheapest choice by DAG cost that is found within `deadline` seconds.
 
-    Never costlier than greedy choices, the tree optimum or `seed`, a choice that one has already.
+    Never costlier than the tree optimum or `seed`, a choice that one has already; nor than greedy
+    choices, if the deadline leaves the time to make them. With `branches`, the number of branches
+    to look at, and no deadline (`math.inf`) the answer is the same on every machine.
+
+    >>> a_or_b = Problem(classes=[0, 0, 1], children=[[], [1], []], prices=[3, 1, 1.5], roots=[0])
+    >>> found = solve(a_or_b)
+    >>> found.choice, found.cost, found.proved
+    ({0: 1, 1: 2}, 2.5, True)
     """
     begin = time.perf_counter()
     end = begin + deadline
     best = Incumbent(problem)
     if seed is not None:
         best.offer(dict(seed), "seed")
-    trees, _ = cheapest_trees(problem)
-    lost = [root for root in problem.roots if root not in trees]
-    if lost:
-        raise errors.OpgraftError(f"class {lost[0]} has no term: there is nothing to extract")
+    trees = _trees(problem)
     best.offer(trees, "tree")
     reduced = Reduced(problem)
-    proved = close_in(reduced, best, end)
+    # on what the reductions leave, all is quicker: greedy choices come later, if at all
+    proved = close_in(reduced, best, begin + deadline / 2)
     if not proved:
-        best.offer({**trees, **greedy_dag(problem, _GREEDY_LOOKS)}, "greedy-DAG")
-        proved, _ = search(reduced, best, end, report)
+        greedy = {**trees, **greedy_dag(problem, _GREEDY_LOOKS, end)}
+        best.offer(greedy, "greedy-DAG")
+        assert best.choice is not None
+        best.offer(exchange(problem, best.choice), "exchange")
+        proved = search(reduced, best, end, branches, report)
     assert best.choice is not None
-    choice = problem.reached(best.choice)
     cost = problem.cost(best.price)
-    lower = cost if proved else problem.cost(reduced.base)
-    return Solution(choice, cost, proved, time.perf_counter() - begin, lower, best.how)
+    return Solution(
+        *(problem.reached(best.choice), cost, proved, time.perf_counter() - begin),
+        *(cost if proved else problem.cost(reduced.bound), best.how),
+    )
 
 
-def tree_optimum(problem: Problem) -> Solution:
-    """The cheapest choice if a term is paid as often as it is used."""
+def tree_optimum(problem: Problem, repeats: Sequence[Sequence[int]] | None = None) -> Solution:
+    """The cheapest choice if a term is paid as often as it is used.
+
+    `repeats`: the children of nodes with those that occur twice.
+    """
     begin = time.perf_counter()
-    trees, _ = cheapest_trees(problem)
-    lost = [root for root in problem.roots if root not in trees]
-    if lost:
-        raise errors.OpgraftError(f"class {lost[0]} has no term: there is nothing to extract")
-    choice = problem.reached(trees)
-    cost = problem.tree_cost(choice)
+    choice = problem.reached(_trees(problem, repeats))
+    cost = problem.tree_cost(choice, repeats)
     return Solution(choice, cost, True, time.perf_counter() - begin, cost, "tree")
+
+
+def _trees(problem: Problem, repeats: Sequence[Sequence[int]] | None = None) -> dict[int, int]:
+    """The cheapest trees; an error if a root has none."""
+    trees, _ = cheapest_trees(problem, repeats)
+    for root in problem.roots:
+        if root not in trees:
+            raise errors.OpgraftError(f"class {root} has no term: there is nothing to extract")
+    return trees
