@@ -2,7 +2,7 @@
 """Set opgraft up in this checkout and use it; needs Python 3.11 or newer and nothing else.
 
     python3 dev.py digits    train the handwritten-digits classifier on this machine
-    python3 dev.py test      run the tests of every package
+    python3 dev.py test      run the tests of the core and of tensors
     python3 dev.py nox ...   run nox sessions, all that a reviewer would without arguments
     python3 dev.py shell ... run a command inside the environment, for instance `opgraft devices`
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 PACKAGES = ("core", "tensor")
-"""What running array programs takes; the tests take every folder of packages/."""
+"""What running array programs takes. The others' tests are sessions of nox."""
 
 
 def fail(message: str) -> None:
@@ -150,24 +150,18 @@ def tools(group: str) -> list[str]:
     return list(declared["dependency-groups"][group])
 
 
-def all_packages() -> tuple[str, ...]:
-    """Every package of this repository, the two that others need first."""
-    folders = (path.parent.name for path in (ROOT / "packages").glob("*/pyproject.toml"))
-    return (*PACKAGES, *sorted(set(folders) - set(PACKAGES)))
-
-
-def install_packages(names: tuple[str, ...] = PACKAGES) -> None:
+def install_packages() -> None:
     """opgraft's packages, editable, with a C compiler where the machine has none."""
     # built with these, and not each in an environment made for it alone: it saves half a minute
     install(*tools("build"), note="the build tools", key="build")
     wanted = ["--no-build-isolation"]
-    for name in names:
+    for name in PACKAGES:
         wanted += ["--editable", str(ROOT / "packages" / name)]
-    note = ", ".join(f"opgraft-{name.removeprefix('backend-')}" for name in names)
+    note = "opgraft-core and opgraft-tensor"
     if not any(shutil.which(cc) for cc in ("clang", "gcc", "cc")):
         note += ", and a C compiler, as none is here (ziglang, about 100 MB)"
         wanted.append("ziglang>=0.13")
-    install(*wanted, note=note, key=f"packages-{len(names)}")
+    install(*wanted, note=note, key="packages")
 
 
 # ---- the commands
@@ -181,10 +175,10 @@ def digits(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    install_packages(all_packages())
+    install_packages()
     install(*tools("test"), note="the test tools", key="tests")
     step("running the tests")
-    chosen = arguments or [f"packages/{name}/tests" for name in all_packages()]
+    chosen = arguments or [f"packages/{name}/tests" for name in PACKAGES]
     workers = str(min(4, os.cpu_count() or 1))
     return run(PYTHON, "-m", "pytest", "-n", workers, "--dist", "worksteal", *chosen)
 

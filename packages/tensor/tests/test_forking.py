@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opgraft.forking import ForkLock
-from opgraft_tensor import Tensor, autograd, plan, random, storage
+from opgraft_tensor import Tensor, autograd, capture, plan, random
 from opgraft_tensor.nn import module
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no for
 LOCKS = {
     "autograd": autograd._lock,
     "nn": module._lock,
-    "storage": storage._lock,
+    "capture": capture._capturing,
     "random": random._default._lock,
     "plans": plan.plans._lock,
 }

@@ -1,4 +1,4 @@
-"""The schedule that the heuristic chooses is a value: it prints, parses, and gives the same again."""
+"""The schedule that the heuristic chooses is a value: it prints, parses, and can be replayed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from kernel_forms import kernels
 from opgraft import dtypes, using
-from opgraft.devices.invented import LANES32, LANES64
+from opgraft.devices.invented import LANES32
 from opgraft.errors import OpgraftError
 from opgraft.ir import UOp
 from opgraft.ir.text import linear_to_text, parse, to_text
@@ -20,7 +20,7 @@ from opgraft.target import Target
 
 CPU = Target("test", fma=frozenset((dtypes.float32,)), vector_bytes=32, cores=4)
 CORES = Target("cores", vector_bytes=32, cores=2, group_dims=1)
-TARGETS = [CPU, CORES, LANES32, LANES64]
+TARGETS = [CPU, CORES, LANES32]
 LARGE = {
     "matmul_tiled": lambda: kernels.matmul(96, 80, 40),
     "matmul_odd": lambda: kernels.matmul(61, 83, 37),
@@ -49,7 +49,7 @@ def test_what_was_chosen_gives_the_same_program_again(name: str, target: Target)
 
 def test_a_schedule_has_the_steps_that_were_kept_and_no_other() -> None:
     """fuse_outputs tries to join the loops of a transposed copy, and drops the result."""
-    steps = schedule_of(kernels.transposed(), CPU)
+    steps = schedule_of(kernels.transposed(20, 30), CPU)
     assert not any(isinstance(step, Fuse) for step in steps)
     assert any(isinstance(step, Parallel) for step in steps)
 

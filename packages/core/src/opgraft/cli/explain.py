@@ -15,6 +15,7 @@ from opgraft.cli.compile import choose, target_of
 from opgraft.cli.screen import Screen, screen
 from opgraft.dtype import dtypes
 from opgraft.errors import OpgraftError
+from opgraft.ir.argument import format_value
 from opgraft.ir.expression import parse_expression
 from opgraft.ir.infix import to_expression
 from opgraft.ir.linear import KernelInfo
@@ -24,10 +25,11 @@ from opgraft.ir.rule import Rule
 from opgraft.ir.text import linear_to_text, to_text
 from opgraft.ir.trace import tracing
 from opgraft.ir.uop import UOp
-from opgraft.lower.pipeline import lower
+from opgraft.lower.pipeline import lower, schedule_of
 from opgraft.plugins.command import Command
 from opgraft.rules.simplify import chosen_optimizer, optimize
 from opgraft.runtime import Device, Executable
+from opgraft.target import Target
 
 RUNS: Final = 3
 """A kernel's time is the best of so many runs."""
@@ -83,11 +85,22 @@ def explain_node(out: Screen, root: UOp, arguments: Namespace) -> int:
     if not arguments.no_source:
         kind, pair = choose("", "")
         renderer = pair.renderer(target_of(kind))
-        source = renderer.render(lower(_as_kernel(root), renderer.target))
+        sink = _as_kernel(root)
+        source = renderer.render(lower(sink, renderer.target))
+        _schedule(out, sink, renderer.target)
         out.line()
         out.heading(f"as a kernel for {kind} by {pair.name}")
         out.code(source, "c")
     return 0
+
+
+def _schedule(out: Screen, sink: UOp, target: Target) -> None:
+    """The actions that made the loops of a kernel what they are; nothing where there are none."""
+    steps = schedule_of(sink, target)
+    if steps:
+        out.line()
+        out.heading("schedule")
+        out.code("\n".join(map(format_value, steps)), "text")
 
 
 def _rule(rule: Rule) -> tuple[str, str]:
@@ -167,9 +180,10 @@ def _kernel(out: Screen, event: journal.Event, arguments: Namespace) -> None:
     out.heading(f"kernel {event.name} on {held['device']} by {held['pair'] or 'no compiler'}")
     if not arguments.no_ir:
         out.code(to_text(held["sink"]), "text")
-        if program.linear is not None:
-            out.line()
-            out.code(linear_to_text(program.linear), "text")
+    _schedule(out, held["sink"], held["target"])
+    if not arguments.no_ir and program.linear is not None:
+        out.line()
+        out.code(linear_to_text(program.linear), "text")
     if not arguments.no_source and program.source:
         out.line()
         out.code(program.source, "c")

@@ -239,6 +239,7 @@ def _finish(draft: _Draft) -> Executable:
             lowering=draft.seconds,
             compiling=seconds,
             sink=draft.sink,
+            target=draft.selected.renderer.target,
             executable=executable,
         )
     return executable
