@@ -28,7 +28,13 @@ DEVICES = {"CPU": (), "INTERP": (), "INTERP/LANES32": (), "CL": ("backend-cl",)}
 PYTHONS = ("3.11", "3.12", "3.13")
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
 CODE = ("packages", "examples", "benchmarks", "dev.py", "noxfile.py")
-PAGES = ("README.md", "CONTRIBUTING.md", "docs", "packages/core/README.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs",
+    "packages/core/README.md",
+    "packages/egraph/README.md",
+)
 
 # pyenv's interpreters, where it has some: its own `python3.12` answers only if that one is in use
 PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"

@@ -20,8 +20,9 @@ from opgraft.api import (
     dtypes,
     errors,
     evaluate,
+    sym,
 )
-from opgraft_egraph import Analysis, EGraph, codes
+from opgraft_egraph import Analysis, EGraph, Fingerprint, Schedule, codes
 from opgraft_egraph.engine import EngineMaker, Fact, default_engine
 from opgraft_egraph.language import decode
 from opgraft_egraph.reference import ReferenceEngine
@@ -227,3 +228,32 @@ class TestAnalysesOfOnesOwn:
         graph = EGraph(metre + 0, rules, analyses={"unit": Unit()})
         with pytest.raises(errors.RewriteError, match=r"rule mix .*analysis unit .*(m|s) is not"):
             graph.run()
+
+
+class TestFingerprints:
+    @pytest.mark.parametrize(
+        "rule",
+        [
+            (X % 8, lambda x: x & 6, "wrong"),
+            (X // 3, lambda x: x // 4, "wrong"),
+            (UPat.var("x", dtypes.float32) + 0.0, lambda x: x, "wrong"),
+            (X.maximum(UPat.var("y")), lambda x, y: x, "wrong"),
+        ],
+    )
+    def test_a_wrong_rule_that_intervals_let_pass_is_named(
+        self, rule: tuple[UPat, object, str]
+    ) -> None:
+        n, u = UOp.variable("n", 0, 99), UOp(Ops.VAR, dtypes.float32, (), ("u", -1.0, 1.0))
+        root = UOp.sink(n % 8, n // 3, u + 0.0, n.maximum(A))
+        graph = EGraph(root, EqualitySet([rule]), analyses={"values": Fingerprint()})  # type: ignore[list-item]
+        with pytest.raises(errors.RewriteError, match=r"rule wrong .*analysis values .*one is"):
+            graph.run(Schedule(rounds=3))
+
+    def test_the_built_in_rules_pass(self) -> None:
+        rng = random.Random(77)
+        for dtype in LEAVES:
+            for _ in range(8):
+                root = expression(rng, dtype, 4)
+                graph = EGraph(root, sym, analyses={"values": Fingerprint()})
+                graph.run(Schedule(nodes=300, rounds=3, seconds=0.0, matches=60))
+                assert graph.analysis("values", root) is not None

@@ -46,6 +46,19 @@ class TestPatterns:
         assert equal(A // 2, A, rule)
         assert equal(UOp.const(dtypes.index, 2) // A, A, rule)
 
+    def test_a_node_matched_the_other_way_round_is_shown_as_it_is(self) -> None:
+        seen: list[UOp] = []
+
+        def note(x: UOp) -> None:
+            if x.op is Ops.CMPLT:  # which only a node can answer
+                seen.append(x)
+
+        pattern = UPat(Ops.CMPLT, src=[UPat(Ops.VAR), UPat.cvar()], name="x")
+        for root in (A < 3, UOp.const(dtypes.index, 3) < A):
+            EGraph(root, EqualitySet([(pattern, note)])).run()
+            assert seen.pop() is root
+            assert not seen
+
     def test_three_sources_in_any_order(self) -> None:
         condition = UOp.variable("t", False, True, dtypes.bool)
         pattern = UPat(Ops.WHERE, src=[UPat.const(7), X, UPat(Ops.VAR, dtypes.bool)])

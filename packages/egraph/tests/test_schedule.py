@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -79,6 +80,21 @@ class TestLimits:
         assert report.stop == "saturated"
         assert report.rules["associate"].bans > 0
         assert report.classes == 2**6 - 1
+
+
+def test_several_threads_at_once_come_to_the_same() -> None:
+    rng = random.Random(21)
+    roots = [expression(rng, dtypes.index, 4) for _ in range(12)]
+    budget = Schedule(nodes=400, rounds=3, seconds=0.0, matches=60, ban_rounds=2)
+
+    def work(root: UOp) -> tuple[UOp, int]:
+        graph = EGraph(root, sym)
+        report = graph.run(budget)
+        return graph.extract()[0], report.nodes
+
+    alone = [work(root) for root in roots]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, roots * 2)) == alone * 2
 
 
 class TestReports:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from opgraft_egraph.analysis import Analysis
     from opgraft_egraph.cost import OP_COST, node_cost
-    from opgraft_egraph.explain import Explanation, explain
+    from opgraft_egraph.explanation import Explanation, explain
     from opgraft_egraph.export import to_dot, to_json
+    from opgraft_egraph.fingerprint import Fingerprint
     from opgraft_egraph.graph import EGraph
     from opgraft_egraph.optimizer import EGraphOptimizer
     from opgraft_egraph.report import FAST, FULL, PROFILES, UNLIMITED, Report, Schedule
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "analysis": ("Analysis",),
     "cost": ("OP_COST", "node_cost"),
-    "explain": ("Explanation", "explain"),
+    "explanation": ("Explanation", "explain"),
     "export": ("to_dot", "to_json"),
+    "fingerprint": ("Fingerprint",),
     "graph": ("EGraph",),
     "optimizer": ("EGraphOptimizer",),
     "report": ("FAST", "FULL", "PROFILES", "UNLIMITED", "Report", "Schedule"),
@@ -47,6 +49,7 @@ __all__ = [
     "EGraph",
     "EGraphOptimizer",
     "Explanation",
+    "Fingerprint",
     "Report",
     "Rewrite",
     "Schedule",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from opgraft.api import EqualitySet, PatternMatcher, UOp, errors
+from opgraft.api import EqualitySet, GroupOp, PatternMatcher, UOp, errors
 from opgraft_egraph import codes
 from opgraft_egraph.analysis import Analysis, values_of
 from opgraft_egraph.codes import NONE, SWAPPED
@@ -74,9 +74,10 @@ class EGraph:
 
     def _begin(self) -> None:
         """An empty engine, and nothing known about it."""
-        self.engine: Engine = self._make_engine(
-            self.language.book, UNLIMITED.limits(self._power_of_two), True, self.explain
-        )
+        with self.language.lock:
+            self.engine: Engine = self._make_engine(
+                self.language.book, UNLIMITED.limits(self._power_of_two), True, self.explain
+            )
         self._heads: dict[Any, int] = {}
         self._shown: list[UOp | None] = []
         """A node of each head; None: a constant."""
@@ -171,20 +172,19 @@ class EGraph:
 
     def _refresh(self) -> None:
         """Take what the language has learnt: symbols that have a head here are not made again."""
-        version = self.language.book.version
-        if version == self._version:
+        book, symbols, engine = self.language.book, self.language.symbols, self.engine
+        if book.version == self._version:
             return
-        engine, symbols = self.engine, self.language.symbols
-        if self._learnt < len(symbols):
-            with self.language.lock:
-                first, self._learnt = self._learnt, len(symbols)
+        with self.language.lock:
+            first, self._learnt = self._learnt, len(symbols)
+            if first < self._learnt:
                 engine.set_prices([self._cost(n) for n in symbols])
             for symbol in range(first, self._learnt):
                 head = self._heads.get(key_of(symbols[symbol]))
                 if head is not None:
                     engine.bind(symbol, head)
-        engine.refresh()
-        self._version = version
+            engine.refresh()
+            self._version = book.version
 
     def _sync(self) -> None:
         """Learn which heads the engine has made for right sides and constants."""
@@ -455,6 +455,11 @@ class EGraph:
                 made = self._built(row, [self.term(k) for k in row.kids])
             else:
                 kids = [self._part(kid, slots, done) for kid in part.kids]
+                if part.swap and slots[part.kids[0].slot] != row.kids[0]:
+                    # matched the other way round: as it is, where that makes a difference
+                    n = self.shown(row.head)
+                    if n is not None and n.op not in GroupOp.COMMUTATIVE:
+                        kids.reverse()
                 kids += [self.term(k) for k in row.kids[len(kids) :]]
                 n = self.shown(row.head)
                 assert n is not None

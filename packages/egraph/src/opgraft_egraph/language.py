@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
 from typing import Any, Final, TypeAlias
 
-from opgraft.api import DType, GroupOp, Ops, UOp, UPat
+from opgraft.api import DType, ForkLock, GroupOp, Ops, UOp, UPat
 from opgraft_egraph import codes
 from opgraft_egraph.book import Book, DTypeRow, HeadRow
 
@@ -117,7 +116,7 @@ class Language:
 
     def __init__(self) -> None:
         self.book: Final = Book()
-        self.lock: Final = threading.RLock()
+        self.lock: Final = ForkLock()
         self._dtypes: Final[dict[DType, int]] = {}
         self.dtypes: Final[list[DType | None]] = [None]
         self._sets: Final[list[Any]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from opgraft.api import Optimizer, OptimizerSpec
+from opgraft.api import Command, Optimizer, OptimizerSpec
 
 API: Final = (1, 0)
 
@@ -22,3 +22,10 @@ def opgraft_optimizers() -> list[OptimizerSpec]:
             "egraph", _make, priority=0, description="equality saturation, never worse than greedy"
         )
     ]
+
+
+def opgraft_commands() -> list[Command]:
+    """`opgraft egraph extract | prove | run`."""
+    from opgraft_egraph.commands import COMMAND  # late: an optimizer needs no command line
+
+    return [COMMAND]

@@ -1,6 +1,6 @@
 """Paths through an engine's proof forest: why two terms are one, step by step.
 
-Independent of what terms are: `Explanation` in explain.py reads them as nodes of the IR.
+Independent of what terms are: `Explanation` in explanation.py reads them as nodes of the IR.
 """
 
 from __future__ import annotations

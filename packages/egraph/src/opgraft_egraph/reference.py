@@ -220,7 +220,11 @@ class ReferenceEngine(ReferenceGraph):
                     slots[slot] = self.constant(fact.dtype, fact.number, fact.value)
             for atom in reversed(pattern.atoms):
                 node = self._nodes[slots[atom.row]]
-                slots[atom.out] = self._term_of(node.head, tuple(slots[k] for k in atom.kids))
+                kids = [slots[k] for k in atom.kids]
+                fixed = not self._heads[node.head][0].commutative
+                if len(kids) == 2 and fixed and given[atom.kids[0]] != node.kids[0]:
+                    kids.reverse()  # it was matched the other way round
+                slots[atom.out] = self._term_of(node.head, tuple(kids))
         for q in path.instructions:
             made = self._instruct(q, slots)
             if made is None:

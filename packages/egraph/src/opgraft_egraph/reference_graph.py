@@ -144,6 +144,7 @@ class ReferenceGraph:
             return self.find(cls)
         fact = self._fact_of(head, canonical)
         cls = self._new_class(fact) if into == NONE else self.find(into)
+        self._blame[cls] = self._rule
         node = RefNode(len(self._nodes), head, canonical, cls, swapped)
         self._nodes.append(node)
         self._table[head, *canonical] = node

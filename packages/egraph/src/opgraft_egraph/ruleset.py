@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import Any, Final
 
-from opgraft.api import DType, Ops, PatternMatcher, dtypes
+from opgraft.api import DType, ForkLock, Ops, PatternMatcher, dtypes
 from opgraft_egraph.book import Variant
 from opgraft_egraph.language import Language
 from opgraft_egraph.patterns import Match, ways_of, with_facts
@@ -118,7 +117,7 @@ def _fitting(wanted: Any, ops: tuple[Ops, ...] | None, dtype: DType) -> DType:
     return dtype
 
 
-_lock: Final = threading.Lock()
+_lock: Final = ForkLock()
 _known: Final[dict[tuple[Any, ...], RuleSet]] = {}
 _MOST: Final = 32
 

@@ -18,6 +18,9 @@
 #ifndef OPGRAFT_EGRAPH_H
 #define OPGRAFT_EGRAPH_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE  // madvise, clock_gettime
+#endif
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,6 +74,13 @@ typedef struct {
     double seconds;
 } RuleState;
 
+// An element of the union-find: what is looked at together lies together.
+typedef struct {
+    u32 parent, weight;
+    u32 fact;   // in `facts`
+    u32 blame;  // the rule that it last grew by, or NONE
+} Class;
+
 typedef struct {
     double cost;
     u32 height, node;
@@ -82,6 +92,7 @@ typedef struct {
 
 struct EGraph {
     const Program *program;
+    u32 words;         // of the selectors' bits
     jmp_buf escape;
 
     Node *nodes;
@@ -101,9 +112,8 @@ struct EGraph {
     u32 *constants;    // open-addressed: head of a constant, by dtype and value
     u32 constant_count, constant_room;
 
-    u32 *parent, *weight, *blame;
+    Class *classes;
     Fact *facts;
-    u32 *fact_at;      // of a class, in `facts`
     u32 fact_count, fact_room;
     u32 *plain;        // of a dtype: the fact of classes of which nothing else is known
     u32 plain_count, plain_room;
@@ -184,15 +194,15 @@ void *eg_grow(EGraph *g, void *array, u32 *room, u64 wanted, size_t item);
     } while (0)
 
 static inline u32 find(EGraph *g, u32 x) {
-    u32 *parent = g->parent;
-    while (parent[x] != x) {
-        parent[x] = parent[parent[x]];
-        x = parent[x];
+    Class *classes = g->classes;
+    while (classes[x].parent != x) {
+        classes[x].parent = classes[classes[x].parent].parent;
+        x = classes[x].parent;
     }
     return x;
 }
 
-static inline const Fact *known(const EGraph *g, u32 cls) { return g->facts + g->fact_at[cls]; }
+static inline const Fact *known(const EGraph *g, u32 cls) { return g->facts + g->classes[cls].fact; }
 
 static inline u32 mix(u32 head, u32 a, u32 b) {
     u64 x = (u64)head * 0x9E3779B97F4A7C15ull ^ ((u64)b << 32 | a) * 0xD6E8FEB86659FD93ull;
@@ -206,7 +216,7 @@ static inline const u32 *kids_of(const EGraph *g, const Node *n) {
 }
 
 static inline int selected(const EGraph *g, u32 head, u32 selector) {
-    const u32 words = g->program->selector_words;
+    const u32 words = g->words;
     return (int)(g->selects[(u64)head * words + (selector >> 6)] >> (selector & 63) & 1);
 }
 

@@ -121,6 +121,6 @@ int propagate(EGraph *g) {
         if (g->stop == CONFLICT_FOUND) return 0;
     }
     g->touched_count -= count;
-    memmove(g->touched, g->touched + count, g->touched_count * sizeof(u32));
+    if (g->touched_count) memmove(g->touched, g->touched + count, g->touched_count * sizeof(u32));
     return g->unions != unions || g->touched_count;
 }

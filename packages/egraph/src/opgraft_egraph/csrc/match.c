@@ -122,6 +122,7 @@ static void from_changed(EGraph *g, const Rule *rule, const Plan *plan, const St
         if (first == last || !selected(g, h, s->selector)) continue;
         for (u32 i = first; i < last; i++) {
             if (over(g) || late(g)) return;
+            if (i + 8 < last) FETCH(g->nodes + g->delta[i + 8]);
             from_node(g, rule, plan, 0, s, g->delta[i]);
         }
     }
@@ -136,7 +137,7 @@ static void from_facts(EGraph *g, const Rule *rule, const Plan *plan, const Step
     for (u32 i = 0; i < count; i++) {
         if (over(g) || late(g)) return;
         const u32 cls = missed ? i : list[i];
-        if (missed && (g->parent[cls] != cls || stamps[cls] <= since)) continue;
+        if (missed && (g->classes[cls].parent != cls || stamps[cls] <= since)) continue;
         g->slot[s->out] = cls;
         if (s->guards && !guarded(g, s)) continue;
         step(g, rule, plan, 1);
@@ -163,6 +164,7 @@ static void from_child(EGraph *g, const Rule *rule, const Plan *plan, u32 k, con
     u32 before = NONE;
     for (u32 i = g->use_first[child], last = g->use_first[child + 1]; i < last; i++) {
         const Use *u = g->uses + i;
+        if (i + 3 < last) FETCH(g->nodes + u[3].id);
         if (u->id == before || !selected(g, u->head, s->selector)) continue;
         if (!s->swap && u->position != s->position) continue;
         if (over(g) || late(g)) return;

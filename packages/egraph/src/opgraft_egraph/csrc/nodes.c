@@ -1,5 +1,8 @@
 // Heads, nodes and the hash-cons.
 #include "egraph.h"
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 void *eg_grow(EGraph *g, void *array, u32 *room, u64 wanted, size_t item) {
     u64 size = *room ? *room : 16;
@@ -147,10 +150,25 @@ static void place(EGraph *g, u32 hash, u32 id) {
     g->table_count++;
 }
 
+// Memory for the table: it is read at random, so large pages help much where there are some.
+static Entry *table_memory(u64 room) {
+    const size_t size = room * sizeof(Entry);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const size_t page = (size_t)2 << 20;
+    void *made;
+    if (size >= page) {
+        if (posix_memalign(&made, page, size)) return NULL;
+        madvise(made, size, MADV_HUGEPAGE);
+        return made;
+    }
+#endif
+    return malloc(size);
+}
+
 static void grow_table(EGraph *g) {
     u32 room = g->table_room ? g->table_room : 64;
     while ((u64)g->live * 2 + 2 > room) room *= 2;
-    Entry *made = malloc(room * sizeof(Entry));
+    Entry *made = table_memory(room);
     if (!made) {
         g->failed = 1;
         g->stop = OUT_OF_MEMORY;
@@ -223,8 +241,8 @@ static u32 new_node(EGraph *g, u32 head, const u32 *kids, u32 arity, u32 cls, u3
     g->node_count++;
     g->live++;
     g->adds++;
-    for (u32 i = 0; i < arity; i++) g->weight[kids[i]]++;
-    g->weight[cls]++;
+    for (u32 i = 0; i < arity; i++) g->classes[kids[i]].weight++;
+    g->classes[cls].weight++;
     enter(g, hash, id);
     return id;
 }
@@ -247,10 +265,11 @@ u32 insert_small(EGraph *g, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 
     const u32 kids[2] = {a, b};
     const Head *h = g->heads + head;
     const u32 cls = into == NONE ? new_class(g) : find(g, into);
+    g->classes[cls].blame = g->rule;
     if (h->meaning == OPAQUE && (u32)h->dtype < g->plain_count && g->plain[h->dtype] != NONE &&
         (into == NONE || known(g, cls)->dtype == h->dtype)) {
         // nothing is known of its values, and nothing new of the class
-        if (into == NONE) g->fact_at[cls] = g->plain[h->dtype];
+        if (into == NONE) g->classes[cls].fact = g->plain[h->dtype];
         new_node(g, head, kids, arity, cls, swapped, hash);
         return cls;
     }
@@ -294,6 +313,7 @@ u32 insert(EGraph *g, u32 head, const u32 *kids, u32 into) {
         if (fact.number) touch(g, cls);  // so that it is joined with the constant
     } else {
         cls = find(g, into);
+        g->classes[cls].blame = g->rule;
         new_node(g, head, canonical, arity, cls, swapped, hash);
         refine(g, cls, &fact);
     }

@@ -37,7 +37,7 @@ static u32 *term_place(EGraph *g, u32 head, const u32 *kids) {
     u32 at = term_hash(head, kids, arity) & (g->term_table_room - 1);
     for (; g->term_table[at] != NONE; at = (at + 1) & (g->term_table_room - 1)) {
         const Term *t = g->terms + g->term_table[at];
-        if (t->head == head && !memcmp(g->term_kids + t->first, kids, arity * sizeof(u32))) break;
+        if (t->head == head && (!arity || !memcmp(g->term_kids + t->first, kids, arity * sizeof(u32)))) break;
     }
     return g->term_table + at;
 }
@@ -75,11 +75,11 @@ u32 term_of(EGraph *g, u32 head, const u32 *kids) {
         const u32 id = lookup(g, head, canonical, &hash)->id;
         free(wide);
         term = new_class(g);
-        g->fact_at[term] = g->fact_at[cls];  // for what asks before the next rebuild
+        g->classes[term].fact = g->classes[cls].fact;  // for what asks before the next rebuild
         term_made(g, term, head, kids);
         join_terms(g, term, g->node_term[id], BY_CONGRUENCE, 0);
-        g->parent[term] = cls;
-        g->weight[cls]++;
+        g->classes[term].parent = cls;
+        g->classes[cls].weight++;
     } else {
         ROOM(g, node_term, node_term_room, g->node_count);
         g->node_term[before] = term;
@@ -133,6 +133,13 @@ void apply_explained(EGraph *g, const Rule *rule, const Path *path) {
         for (u32 k = 0; k < atom->arity; k++) kids[k] = slot[atom->kid[k]];
         const u32 head = g->nodes[slot[atom->row]].head;
         if ((u32)g->heads[head].arity != atom->arity) return;
+        if (atom->arity == 2 && !g->heads[head].commutative &&
+            g->slot[atom->kid[0]] != g->nodes[slot[atom->row]].kid[0]) {
+            // it was matched the other way round
+            const u32 first = kids[0];
+            kids[0] = kids[1];
+            kids[1] = first;
+        }
         slot[atom->out] = term_of(g, head, kids);
     }
     const u64 adds = g->adds;

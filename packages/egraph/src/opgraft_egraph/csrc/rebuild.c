@@ -18,7 +18,7 @@ static void rekey(EGraph *g, u32 id) {
     const u32 arity = (u32)g->heads[n->head].arity;
     u32 *kids = arity > KIDS ? g->wide + n->kid[0] : n->kid;
     u32 stale = 0;
-    for (u32 i = 0; i < arity; i++) stale |= g->parent[kids[i]] != kids[i];
+    for (u32 i = 0; i < arity; i++) stale |= g->classes[kids[i]].parent != kids[i];
     if (!stale) return;
     g->rekeyed++;
     for (u32 i = 0; i < arity; i++) kids[i] = find(g, kids[i]);

@@ -18,6 +18,7 @@ EGraph *eg_new(const Program *program, const Limits *limits, u32 priced, u32 exp
     EGraph *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     g->program = program;
+    g->words = program->selector_words;
     g->rule = NONE;
     g->priced = priced;
     for (u32 i = 0; i < program->rule_count; i++) g->asked |= program->rules[i].terms;
@@ -47,8 +48,8 @@ void eg_program(EGraph *g, const Program *program) {
 void eg_free(EGraph *g) {
     if (!g) return;
     void *all[] = {
-        g->nodes, g->wide, g->table, g->heads, g->selects, g->symbols, g->constants, g->parent, g->weight,
-        g->blame, g->facts, g->fact_at, g->plain, g->fact_stamp, g->term_stamp, g->best, g->losers, g->touched, g->changed,
+        g->nodes, g->wide, g->table, g->heads, g->selects, g->symbols, g->constants, g->classes, g->facts,
+        g->plain, g->fact_stamp, g->term_stamp, g->best, g->losers, g->touched, g->changed,
         g->renewed, g->rows, g->uses, g->row_first, g->use_first, g->delta, g->delta_first, g->extra,
         g->links, g->states, g->buffer, g->queue, g->queued, g->terms, g->term_kids, g->term_table,
         g->node_term,
@@ -133,7 +134,7 @@ Tally eg_tally(const EGraph *g, u32 rule) {
 
 Counts eg_counts(EGraph *g) {
     u32 classes = 0;
-    for (u32 i = 0; i < g->class_count; i++) classes += g->parent[i] == i;
+    for (u32 i = 0; i < g->class_count; i++) classes += g->classes[i].parent == i;
     const u64 bytes =
         sizeof *g + g->node_room * sizeof(Node) + g->wide_room * 4ull + g->table_room * sizeof(Entry) +
         g->class_room * (5 * 4ull + (g->asked ? sizeof(Best) + 4 : 0)) + g->fact_room * sizeof(Fact) +

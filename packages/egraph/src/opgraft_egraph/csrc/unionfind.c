@@ -6,12 +6,6 @@ u32 new_class(EGraph *g) {
         const u64 wanted = (u64)g->class_count + 1;
         u32 room = g->class_room;
         // every array first, the room last: a failure in between leaves all of them large enough
-        g->weight = eg_grow(g, g->weight, &room, wanted, sizeof(u32));
-        room = g->class_room;
-        g->blame = eg_grow(g, g->blame, &room, wanted, sizeof(u32));
-        room = g->class_room;
-        g->fact_at = eg_grow(g, g->fact_at, &room, wanted, sizeof(u32));
-        room = g->class_room;
         g->fact_stamp = eg_grow(g, g->fact_stamp, &room, wanted, sizeof(u32));
         if (g->asked) {
             room = g->class_room;
@@ -20,15 +14,12 @@ u32 new_class(EGraph *g) {
             g->best = eg_grow(g, g->best, &room, wanted, sizeof(Best));
         }
         room = g->class_room;
-        g->parent = eg_grow(g, g->parent, &room, wanted, sizeof(u32));
+        g->classes = eg_grow(g, g->classes, &room, wanted, sizeof(Class));
         g->class_room = room;
     }
     const u32 cls = g->class_count++;
-    g->parent[cls] = cls;
-    g->weight[cls] = 1;
-    g->blame[cls] = g->rule;
+    g->classes[cls] = (Class){cls, 1, NONE, g->rule};
     g->fact_stamp[cls] = g->now + 1;
-    g->fact_at[cls] = NONE;
     if (g->asked) {
         g->term_stamp[cls] = g->now + 1;
         g->best[cls] = (Best){-1.0, 0, NONE};
@@ -59,15 +50,15 @@ void know(EGraph *g, u32 cls, const Fact *fact) {
     }
     u32 *plain = g->plain + fact->dtype;
     if (*plain != NONE && !memcmp(g->facts + *plain, fact, offsetof(Fact, refined))) {
-        g->fact_at[cls] = *plain;
+        g->classes[cls].fact = *plain;
         return;
     }
     const Fact nothing = anything(g->program->dtypes + fact->dtype, fact->dtype);
     const int is_plain = *plain == NONE && !memcmp(&nothing, fact, offsetof(Fact, refined));
-    u32 at = g->fact_at[cls];
+    u32 at = g->classes[cls].fact;
     if (at == NONE || is_plain || (*plain != NONE && at == *plain)) {
         ROOM(g, facts, fact_room, (u64)g->fact_count + 1);
-        at = g->fact_at[cls] = g->fact_count++;
+        at = g->classes[cls].fact = g->fact_count++;
         if (is_plain) *plain = at;
     }
     g->facts[at] = *fact;
@@ -77,7 +68,7 @@ static void report(EGraph *g, u32 kind, u32 a, u32 b) {
     if (g->stop == CONFLICT_FOUND) return;
     g->stop = CONFLICT_FOUND;
     g->conflict.kind = kind;
-    g->conflict.rule = g->rule != NONE ? g->rule : g->blame[a] != NONE ? g->blame[a] : g->blame[b];
+    g->conflict.rule = g->rule != NONE ? g->rule : g->classes[a].blame != NONE ? g->classes[a].blame : g->classes[b].blame;
     g->conflict.a = a;
     g->conflict.b = b;
     memcpy(g->conflict.slot, g->match ? g->match : g->slot, sizeof g->slot);
@@ -108,7 +99,7 @@ int unite(EGraph *g, u32 a, u32 b) {
     a = find(g, a);
     b = find(g, b);
     if (a == b) return 0;
-    if (g->weight[a] < g->weight[b] || (g->weight[a] == g->weight[b] && a > b)) {
+    if (g->classes[a].weight < g->classes[b].weight || (g->classes[a].weight == g->classes[b].weight && a > b)) {
         const u32 other = a;
         a = b;
         b = other;
@@ -118,17 +109,17 @@ int unite(EGraph *g, u32 a, u32 b) {
         return 0;
     }
     ROOM(g, losers, loser_room, (u64)g->loser_count + 1);
-    if (g->fact_at[a] != g->fact_at[b]) {
+    if (g->classes[a].fact != g->classes[b].fact) {
         const Fact other = *known(g, b);
         refine_as(g, a, &other, b);
     }
     if (g->stop == CONFLICT_FOUND) return 0;
     // the loser's parents see the winner's facts, which may be better than what they saw
-    if (g->fact_at[a] != g->fact_at[b] && memcmp(known(g, a), known(g, b), offsetof(Fact, refined)))
+    if (g->classes[a].fact != g->classes[b].fact && memcmp(known(g, a), known(g, b), offsetof(Fact, refined)))
         touch(g, a);
-    g->parent[b] = a;
-    g->weight[a] += g->weight[b];
-    if (g->rule != NONE) g->blame[a] = g->rule;
+    g->classes[b].parent = a;
+    g->classes[a].weight += g->classes[b].weight;
+    if (g->rule != NONE) g->classes[a].blame = g->rule;
     g->losers[g->loser_count++] = b;
     g->unions++;
     return 1;
@@ -151,6 +142,6 @@ int eg_unite(EGraph *g, u32 a, u32 b, u32 rule, u32 kind, u32 data) {
 }
 
 // The rule that made the last union of a class, or its first node; NONE: the caller.
-u32 eg_blame(EGraph *g, u32 cls) { return g->blame[find(g, cls)]; }
+u32 eg_blame(EGraph *g, u32 cls) { return g->classes[find(g, cls)].blame; }
 
 Conflict eg_conflict(const EGraph *g) { return g->conflict; }

@@ -10,7 +10,7 @@ than the bound, at least.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from opgraft_egraph.exact.reduction import Reduced
@@ -28,16 +28,16 @@ def ascend(reduced: Reduced, targets: Sequence[int]) -> Bound | None:
 
     The earlier a target stands, the earlier its cuts take. None: a target has no term.
     """
-    return _Ascent(reduced).run(targets)
+    return _Ascent(reduced, {n: reduced.prices[n] for n in reduced.nodes}).run(targets)
 
 
 class _Ascent:
-    def __init__(self, reduced: Reduced) -> None:
+    def __init__(self, reduced: Reduced, left: dict[int, int]) -> None:
         self.members = reduced.members
         self.children = reduced.children
         self.classes = reduced.classes
         nodes = reduced.nodes
-        self.left = {n: reduced.prices[n] for n in nodes}
+        self.left = left
         self.users: list[list[int]] = [[] for _ in self.members]
         self.missing: dict[int, int] = {}
         for n in nodes:
@@ -52,7 +52,7 @@ class _Ascent:
         value = 0
         for target in targets:
             while not self.free[target]:
-                cut = self._cut(target)
+                cut = self.cut(target)
                 if not cut:
                     return None
                 taken = min(self.left[n] for n in cut)
@@ -76,7 +76,7 @@ class _Ascent:
                 if not self.missing[user] and not self.left[user]:
                     nodes.append(user)
 
-    def _cut(self, target: int) -> list[int]:
+    def cut(self, target: int) -> list[int]:
         """Nodes with something left to pay, of which every term of the target holds one."""
         inside = {target: None}
         stack = [target]
@@ -98,6 +98,16 @@ class _Ascent:
                     inside[into] = None
                     stack.append(into)
         return [n for n in outer if not any(kid in inside for kid in children[n])]
+
+
+def violated_cut(reduced: Reduced, chosen: Iterable[int]) -> list[int] | None:
+    """A cut that holds none of the chosen nodes; None: they are a solution."""
+    taken = set(chosen)
+    ascent = _Ascent(reduced, {n: 0 if n in taken else 1 for n in reduced.nodes})
+    for root in reduced.roots:
+        if not ascent.free[root]:
+            return ascent.cut(root)
+    return None
 
 
 def surplus(reduced: Reduced, left: Mapping[int, int]) -> dict[int, int]:

@@ -13,7 +13,8 @@ from typing import Final
 
 from opgraft_egraph.exact.problem import Problem
 
-_UNKNOWN: Final = -1
+_ROOM: Final = 10_000_000
+"""Members of all sets that greedy choices keep at most: about 600 MB."""
 
 
 def cheapest_trees(
@@ -72,13 +73,14 @@ def greedy_dag(
     """Each class takes the node whose term, shared parts counted once, is cheapest so far.
 
     What a class takes changes only while it gets cheaper. `steps`: how many looks at a node to
-    make at most; `deadline`: of `time.perf_counter()`.
+    make at most; `deadline`: of `time.perf_counter()`. It also stops where the sets of what the
+    terms hold take too much memory.
     """
     uses = uses_of(problem)
     found: dict[int, _Shared] = {}
     own = [0] * len(problem.members)
     queue = [n for n, kids in enumerate(problem.children) if not kids]
-    looks = 0
+    looks, room = 0, _ROOM
     while queue:
         following: dict[int, None] = {}
         for node in queue:
@@ -91,6 +93,9 @@ def greedy_dag(
             known = found.get(cls)
             made = _together(problem, found, own, node)
             if made is not None and (known is None or made.total < known.total):
+                room -= len(made.classes) - (0 if known is None else len(known.classes))
+                if room < 0:
+                    return {cls: one.node for cls, one in found.items()}
                 found[cls] = made
                 own[cls] = problem.prices[node]
                 following.update(dict.fromkeys(uses[cls]))

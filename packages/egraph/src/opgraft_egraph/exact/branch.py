@@ -39,7 +39,7 @@ class Incumbent:
 
 
 def search(
-    root: Reduced,
+    stack: list[Reduced],
     best: Incumbent,
     deadline: float,
     most: float = math.inf,
@@ -47,10 +47,9 @@ def search(
 ) -> bool:
     """Find the optimum, depth first; whether it is proved.
 
-    `deadline`: of `time.perf_counter()`; `most`: how many branches to look at; `report` is told
+    `stack`: the problems that are left; what remains in it is for a later call. `deadline`: of `time.perf_counter()`; `most`: how many branches to look at; `report` is told
     how many were.
     """
-    stack = [root]
     looked = 0
     while stack:
         if time.perf_counter() > deadline or looked >= most:
@@ -59,13 +58,17 @@ def search(
         looked += 1
         if report is not None:
             report(looked)
-        if not close_in(here, best, deadline):
+        # solutions are looked for in the first branches, and now and then
+        if not close_in(here, best, deadline, look=looked < 8 or not looked & 7):
             stack.extend(reversed(_branches(here)))
     return True
 
 
-def close_in(here: Reduced, best: Incumbent, deadline: float) -> bool:
-    """Reduce and bound until neither helps; whether nothing better can be here."""
+def close_in(here: Reduced, best: Incumbent, deadline: float, look: bool = True) -> bool:
+    """Reduce and bound until neither helps; whether nothing better can be here.
+
+    `look`: for solutions of what is left, too.
+    """
     here.trim()
     size = len(here.nodes)
     while True:
@@ -78,7 +81,7 @@ def close_in(here: Reduced, best: Incumbent, deadline: float) -> bool:
             if here.solvable() and here.solved:
                 best.offer(here.lift(()), "branch and bound")
                 return True
-            if here.solvable() and time.perf_counter() < deadline:
+            if look and here.solvable() and time.perf_counter() < deadline:
                 for chosen in improve(here):
                     best.offer(here.lift(chosen), "branch and bound")
             if _out_of_reach(here, best):

@@ -20,11 +20,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from opgraft_egraph.exact.problem import Problem
 
-_MOST_CLASSES: Final = 30_000
+_Parts: TypeAlias = "int | tuple[_Parts, _Parts]"
+_MOST_CLASSES: Final = 20_000
 """Sets of classes are bits of numbers; of more classes than this, they would take too much."""
 
 
@@ -36,8 +37,8 @@ class Reduced:
         self.classes: list[int] = list(problem.classes)
         self.prices: list[int] = list(problem.prices)
         self.children: list[tuple[int, ...]] = list(problem.children)
-        self.parts: list[tuple[int, ...]] = [(n,) for n in range(len(self.classes))]
-        """The problem's nodes that a node stands for."""
+        self.parts: list[_Parts] = list(range(len(self.classes)))
+        """The problem's nodes that a node stands for: one, or those of two that were joined."""
         self.members: list[list[int]] = [
             [n for n in nodes if problem.usable[n] and cls not in problem.children[n]]
             for cls, nodes in enumerate(problem.members)
@@ -98,9 +99,19 @@ class Reduced:
         """The choice for the whole problem, of the nodes chosen here."""
         whole = dict(self.fixed)
         for node in chosen:
-            for part in self.parts[node]:
-                whole[self.problem.classes[part]] = part
+            whole.update(self._stood_for(node))
         return whole
+
+    def _stood_for(self, node: int) -> dict[int, int]:
+        found: dict[int, int] = {}
+        stack = [self.parts[node]]
+        while stack:
+            part = stack.pop()
+            if isinstance(part, tuple):
+                stack += part
+            else:
+                found[self.problem.classes[part]] = part
+        return found
 
     # ---- the steps
 
@@ -291,8 +302,7 @@ class Reduced:
         return changed
 
     def _fix(self, node: int) -> None:
-        for part in self.parts[node]:
-            self.fixed[self.problem.classes[part]] = part
+        self.fixed.update(self._stood_for(node))
 
     def _join(self) -> bool:
         """Join classes that one other class alone uses with the nodes there."""
@@ -333,7 +343,7 @@ class Reduced:
         self.prices.append(self.prices[user] + self.prices[inner])
         own = tuple(k for k in self.children[user] if k != kid)
         self.children.append(tuple(dict.fromkeys((*own, *self.children[inner]))))
-        self.parts.append(self.parts[user] + self.parts[inner])
+        self.parts.append((self.parts[user], self.parts[inner]))
         return len(self.classes) - 1
 
     def sort(self) -> list[int]:

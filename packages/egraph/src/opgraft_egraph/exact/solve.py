@@ -12,6 +12,7 @@ from opgraft_egraph.exact.bottomup import cheapest_trees, greedy_dag
 from opgraft_egraph.exact.branch import Incumbent, close_in, search
 from opgraft_egraph.exact.local import exchange
 from opgraft_egraph.exact.problem import Problem, Solution
+from opgraft_egraph.exact.program import available, solve_program
 from opgraft_egraph.exact.reduction import Reduced
 
 _GREEDY_LOOKS: Final = 2_000_000
@@ -23,6 +24,7 @@ def solve(
     *,
     seed: Mapping[int, int] | None = None,
     branches: float = math.inf,
+    program: bool = True,
     report: Callable[[int], None] | None = None,
 ) -> Solution:
     """The cheapest choice by DAG cost that is found within `deadline` seconds.
@@ -51,13 +53,30 @@ def solve(
         best.offer(greedy, "greedy-DAG")
         assert best.choice is not None
         best.offer(exchange(problem, best.choice), "exchange")
-        proved = search(reduced, best, end, branches, report)
+        stack = [reduced]
+        if program and available() and math.isfinite(deadline) and branches == math.inf:
+            # branches are quicker on most problems, the program on some
+            now = time.perf_counter()
+            proved = search(stack, best, now + (end - now) / 3, report=report) or _by_program(
+                reduced, best, now + (end - now) * 2 / 3
+            )
+        proved = proved or search(stack, best, end, branches, report)
     assert best.choice is not None
     cost = problem.cost(best.price)
     return Solution(
         *(problem.reached(best.choice), cost, proved, time.perf_counter() - begin),
         *(cost if proved else problem.cost(reduced.bound), best.how),
     )
+
+
+def _by_program(reduced: Reduced, best: Incumbent, deadline: float) -> bool:
+    """Solve what is left as an integer program; whether the best choice is proved by it."""
+    if not reduced.solvable():
+        return True
+    chosen, settled = solve_program(reduced, best.price - reduced.base, deadline)
+    if chosen is not None:
+        best.offer(reduced.lift(chosen), "integer program")
+    return settled
 
 
 def tree_optimum(problem: Problem, repeats: Sequence[Sequence[int]] | None = None) -> Solution:

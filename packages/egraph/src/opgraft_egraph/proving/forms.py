@@ -160,17 +160,20 @@ class Forms:
         known, sums = self._conditions, self._sums
         truths = all(s.dtype is dtypes.bool for s in n.src)
         if n.op is Ops.CMPLT and not truths:
-            a, b = sums[n.src[0]], sums[n.src[1]]
-            return at_most(a.plus(Sum(1)), b) if holds else at_most(b, a)
+            low, high = sums[n.src[0]], sums[n.src[1]]
+            return at_most(low.plus(Sum(1)), high) if holds else at_most(high, low)
         if n.op in (Ops.CMPEQ, Ops.CMPNE) and not truths:
-            a, b = sums[n.src[0]], sums[n.src[1]]
+            low, high = sums[n.src[0]], sums[n.src[1]]
             if (n.op is Ops.CMPEQ) == holds:
-                return every([at_most(a, b), at_most(b, a)])
-            return either([at_most(a.plus(Sum(1)), b), at_most(b.plus(Sum(1)), a)])
+                return every([at_most(low, high), at_most(high, low)])
+            return either([at_most(low.plus(Sum(1)), high), at_most(high.plus(Sum(1)), low)])
         if n.op is Ops.WHERE:
             c, a, b = n.src
             return either(
-                [every([known[c, True], known[a, holds]]), every([known[c, False], known[b, holds]])]
+                [
+                    every([known[c, True], known[a, holds]]),
+                    every([known[c, False], known[b, holds]]),
+                ]
             )
         if truths and len(n.src) == 2:
             a, b = n.src
@@ -180,7 +183,9 @@ class Forms:
                 return join([known[a, holds], known[b, holds]])
             if n.op in (Ops.XOR, Ops.CMPNE, Ops.CMPEQ, Ops.CMPLT):
                 if n.op is Ops.CMPLT:
-                    pairs = [(False, True)] if holds else [(True, True), (False, False), (True, False)]
+                    pairs = (
+                        [(False, True)] if holds else [(True, True), (False, False), (True, False)]
+                    )
                 elif (n.op is Ops.CMPEQ) == holds:
                     pairs = [(True, True), (False, False)]
                 else:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from opgraft.api import UOp, errors
-
 from opgraft_egraph.graph import EGraph
 from opgraft_egraph.proving.equalities import PROVING
 from opgraft_egraph.proving.forms import FALSE, TRUE, Forms
@@ -20,7 +19,7 @@ from opgraft_egraph.report import Schedule
 Verdict = Literal["true", "false", "unknown"]
 SECONDS: Final = 10.0
 CASES: Final = 20_000
-EXPLORE: Final = Schedule(nodes=2_000, rounds=6, seconds=0.3, matches=400)
+EXPLORE: Final = Schedule(nodes=1_500, rounds=6, seconds=0.25, matches=400)
 """How far the e-graph goes: what it does not decide is left to the cases."""
 
 
@@ -81,17 +80,16 @@ class _Attempt:
         self.explored, self.nodes = "", 0
 
     def run(self, explore: Schedule | None) -> Proof:
-        statement = self.statement
         if explore is not None:
-            statement = self._explore(explore)
-            if statement.is_const and statement.const_value:
+            made = self._explore(explore)
+            if made.is_const and made.const_value:
                 return self._proof("true", "equalities")
         # few steps, and most false statements are found so
         values = falsify(self.statement)
         if values is not None:
             return self._proof("false", "values", values=values)
         forms = Forms()
-        contrary = forms.condition(statement, holds=False)
+        contrary = forms.condition(self.statement, holds=False)
         if contrary == FALSE:
             return self._proof("true", "normal form")
         refuter = Refuter(forms)

@@ -46,7 +46,7 @@ class Refuter:
 
     def refute(
         self, condition: Condition, deadline: float, most: int
-    ) -> Mapping[str, int] | None | bool:
+    ) -> Mapping[str, int] | bool | None:
         """None: the condition never holds. Values: it may hold for these. False: unknown.
 
         `deadline`: of `time.perf_counter()`; `most`: cases to look at.
@@ -85,7 +85,7 @@ class _Search:
         self.lost = False
         """Whether a branch was given up."""
 
-    def run(self) -> Mapping[str, int] | None | bool:
+    def run(self) -> Mapping[str, int] | bool | None:
         for law in self.owner.learn():
             self._assert(law)
         self.open += self.owner.laws
@@ -97,9 +97,7 @@ class _Search:
         while True:
             if descend:
                 if time.perf_counter() > self.deadline or self.owner.cases >= self.most:
-                    self.owner.stop = (
-                        "cases" if self.owner.cases >= self.most else "seconds"
-                    )
+                    self.owner.stop = "cases" if self.owner.cases >= self.most else "seconds"
                     return False
                 self.owner.cases += 1
                 if self.simplex.feasible():

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-from opgraft.api import UOp
 
+from opgraft.api import UOp
 from opgraft_egraph.proving.statements import variables
 from opgraft_egraph.proving.values import value_of, values_of
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from opgraft.api import Ops, UOp, dtypes, errors
 
 
