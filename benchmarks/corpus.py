@@ -202,19 +202,35 @@ REMEDY: Final = (
 )
 
 
-def plan_anew() -> None:
-    """Write the kernels' files as tensor plans the programs now."""
-    # late: it needs tensor, the rest of this file the core alone
-    from corpus_kernels import kernels as planned
+def text_of(sink: UOp) -> str:
+    """What a kernel's file holds."""
+    return to_text(sink) + "\n"
 
-    made = dict(planned())
+
+def planned() -> dict[str, str]:
+    """The texts of the kernels that tensor plans now."""
+    # late: it needs tensor, the rest of this file the core alone
+    from corpus_kernels import kernels as made
+
+    return {name: text_of(sink) for name, sink in made()}
+
+
+def replanned(after: dict[str, str], before: dict[str, str]) -> list[str]:
+    """A line for each kernel that tensor plans otherwise than it is recorded."""
+    changed = [name for name in after if after[name] != before.get(name)]
+    lines = [f"{n}: {'another kernel' if n in before else 'not recorded'}" for n in changed]
+    return lines + [f"{name}: gone" for name in before if name not in after]
+
+
+def write(texts: dict[str, str]) -> None:
+    """The files of these kernels, and no others."""
     for path in FOLDER.glob("*/*.ir"):
-        if f"{path.parent.name}/{path.stem}" not in made:
+        if f"{path.parent.name}/{path.stem}" not in texts:
             path.unlink()
-    for name, sink in made.items():
+    for name, text in texts.items():
         path = FOLDER / f"{name}.ir"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(to_text(sink) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
 
 
 def main() -> int:
@@ -225,7 +241,7 @@ def main() -> int:
     parser.add_argument("--accept", action="store_true", help="record, the kernels as they are")
     arguments = parser.parse_args()
     if arguments.record:
-        plan_anew()
+        write(planned())
     rows = list(generated(kernels()))
     lines = changes(rows, recorded()) if RECORD.exists() else []
     if len(lines) > SHOWN:

@@ -328,6 +328,48 @@ def test_a_binary_that_the_driver_refuses_is_made_again_from_the_source(cl: Devi
     assert np.frombuffer(out.bytes(), np.float32).tolist() == [2.0 * i for i in range(64)]
 
 
+def test_a_part_of_a_binary_never_reaches_the_driver(cl: Device) -> None:
+    """PoCL ends the process on one."""
+    code = (
+        "import dataclasses, numpy as np\n"
+        "from opgraft import Device as DEVICES\n"
+        "from opgraft.api import LinearProgram, Ops, UOp, compile_linear, dtypes\n"
+        "out = UOp(Ops.PARAM, dtypes.int32, (), (0, 1))\n"
+        "zero, seven = (UOp.const(dtypes.int32, n) for n in (0, 7))\n"
+        "store = UOp(Ops.STORE, dtypes.void, (out, zero, seven))\n"
+        "cl = DEVICES['CL']\n"
+        "made = compile_linear(cl, LinearProgram('k', (store,), (out,), written=(0,))).program\n"
+        "size = len(made.binary)\n"
+        "parts = [made.binary[:n] for n in (1, 4, 12, 60, size // 2, size - 1)]\n"
+        "parts += [made.binary[1:], made.binary[:-1] + b'?', b'']\n"
+        "for part in parts:\n"
+        "    buffer = cl.buffer(4)\n"
+        "    cl.load(dataclasses.replace(made, binary=part)).run([buffer])\n"
+        "    print(np.frombuffer(buffer.bytes(), np.int32)[0], end=' ', flush=True)\n"
+    )
+    done = fresh(code)
+    assert (done.returncode, done.stdout.split()) == (0, ["7"] * 9), done.stderr
+
+
+def test_a_driver_that_finds_no_linker_does_not_end_the_process(cl: Device, tmp_path: Path) -> None:
+    code = (
+        "import os; os.environ['PATH'] = ''\n"
+        "from opgraft_tensor import Tensor\n"
+        "print((Tensor([1.0, 2.0], device='CL') * 3).tolist())\n"
+    )
+    empty = {"OPGRAFT_CACHE": str(tmp_path / "ours"), "POCL_CACHE_DIR": str(tmp_path)}
+    done = fresh(code, **empty)
+    if done.returncode:  # it is PoCL, that has neither a linker nor the kernel in its cache
+        assert "links kernels with ld, which is not in PATH=" in done.stderr
+        assert "DeviceError" in done.stderr
+        assert "apt install binutils" in done.stderr
+    else:
+        assert done.stdout == "[3.0, 6.0]\n"
+    if cl.target.arch.startswith("Portable"):
+        whole = fresh(code.replace("PATH'] = ''", "PATH'] += ''"), **empty)
+        assert whole.stdout == "[3.0, 6.0]\n", whole.stderr
+
+
 def test_a_second_process_compiles_nothing(cl: Device, tmp_path: Path) -> None:
     code = (
         "import numpy as np, opgraft_cl.compiler as c\n"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opgraft_conformance import expected
+from opgraft.api import Program
+from opgraft_conformance import Fault, expected
 from opgraft_conformance.rows import area_of, row_id
 from running import FAULTY, SUITE, Done, run, run_kit, run_suite
 
@@ -294,3 +295,24 @@ def test_what_lies_around_has_no_say(tmp_path: Path) -> None:
         "pytest.ini",
         "report.json",
     ]
+
+
+# ---- messages
+
+
+def test_the_source_in_a_message_begins_shortly_before_the_kernel() -> None:
+    """A renderer's runtime may be longer than all that a message shows."""
+    head = [f"helper_{n}();" for n in range(200)]
+    source = "\n".join([*head, "void og_k(int *a) {", *["body;"] * 150, "}"])
+    said = str(Fault("wrong", kernel=Program("k", source, entry="og_k"))).splitlines()
+    assert said[:3] == ["wrong", "  source of kernel 'k':", "  | ... 180 lines before, and"]
+    assert said[3] == "  | helper_180();"
+    assert "  | void og_k(int *a) {" in said
+    assert said[-1] == "  | ... and 52 lines more"
+
+
+def test_a_short_source_is_shown_whole() -> None:
+    source = "int helper;\nvoid og_k(int *a) {\n}"
+    said = str(Fault("wrong", kernel=Program("k", source, entry="og_k"))).splitlines()
+    assert said[2:] == ["  | int helper;", "  | void og_k(int *a) {", "  | }"]
+    assert "no source" in str(Fault("wrong", kernel=Program("k")))

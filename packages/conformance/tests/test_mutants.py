@@ -203,6 +203,13 @@ def through_single(n: UOp, x: UOp) -> UOp | None:
     return x.cast(f32.vec(n.dtype.count)).cast(n.dtype)
 
 
+def in_single(n: UOp, *x: UOp) -> UOp | None:
+    if n.dtype.scalar is not dtypes.float64:
+        return None
+    single = f32.vec(n.dtype.count)
+    return UOp(n.op, single, tuple(s.cast(single) for s in x)).cast(n.dtype)
+
+
 def flushed(n: UOp) -> UOp | None:
     if n.op is not Ops.MUL or n.dtype.scalar is not f32:
         return None
@@ -336,6 +343,11 @@ MUTANTS: dict[str, tuple[Rule, Check, str]] = {
         on(Ops.CAST, through_single, floats=True),
         operation(Ops.CAST, f16, dtypes.float64),
         r"one rounding from the exact value, never through float32",
+    ),
+    "float64 is computed in float32": (
+        on(Ops.ADD, in_single, floats=True),
+        operation(Ops.ADD, dtypes.float64),
+        r"ADD of float64[\s\S]*all results are numbers of float32: is it computed in that",
     ),
     "subnormals are flushed": (
         flushed,

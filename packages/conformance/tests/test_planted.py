@@ -75,7 +75,9 @@ def test_a_barrier_that_does_not_wait(tmp_path: Path) -> None:
     assert message.startswith("a barrier does not make the threads of a group wait for each other")
     assert "stored before the barrier, in group memory" in message
     assert "look at: Renderer.barrier" in message
-    assert "barrier();" in message, "the kernel's source is shown"
+    assert " barrier();" in message, "the kernel's source is shown"
+    assert "acme_og_neighbour_thread(" in message, "all of it, and not its runtime alone"
+    assert "lines before, and" in message
     # it is not taken for groups that share their memory
     assert "race between groups" not in found["groups/group_memory_is_one_groups_own"]
     # and programs that are more than one barrier are wrong as well
@@ -149,6 +151,7 @@ def test_an_ignored_dtype(tmp_path: Path) -> None:
     message = found["operations/scalars[MAX-uint8]"]
     assert "MAX of uint8" in message
     assert "signed char" in message
+    assert "the highest bit of an unsigned number is set: is it taken as signed?" in message
     assert all("uint8" in row for row in found), "every message names the dtype"
     assert len(found) >= 5
 

@@ -47,9 +47,10 @@ def test_the_wheel_has_the_suite_and_nothing_of_the_tree(wheel: Path) -> None:
     wanted = {
         f"{PACKAGE}/{path.relative_to(source).as_posix()}"
         for path in source.rglob("*")
-        if path.suffix in (".py", ".ini", ".typed") and "__pycache__" not in path.parts
+        if path.suffix in (".py", ".ini", ".ir", ".in", ".typed") and "__pycache__" not in path.parts
     }
     assert len([name for name in wanted if "/suite/test_" in name]) >= 7
+    assert len([name for name in wanted if "/programs/" in name]) >= 10
     assert wanted - {f"{PACKAGE}/_version.py"} <= names
     assert [name for name in names if "running" in name or name.startswith("tests")] == []
     (entries,) = [n for n in names if n.endswith("METADATA")]

@@ -188,6 +188,7 @@ def test_the_table_says_name_form_default_and_meaning_of_each() -> None:
         "CACHE",
         "CACHE_SIZE",
         "FLOAT",
+        "SEARCH",
         "SPEC",
         "TRACE",
         "CPU_THREADS",

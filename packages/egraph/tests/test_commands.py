@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from opgraft.api import errors
 from opgraft_egraph.__main__ import main
 from opgraft_egraph.plugin import opgraft_commands
@@ -114,6 +115,16 @@ def test_prove_prints_verdict_time_and_stop_reason_of_each_line(
     assert [row["id"] for row in rows] == ["1", "2", "x"]
     assert {"verdict", "seconds", "stop"} <= set(rows[0])
     assert rows[1]["values"]["v0"] >= rows[1]["values"]["v1"]
+
+
+def test_a_line_that_cannot_be_read_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["ID,Expression", "1,( <= v0", "2,( <= v0 v0 )", "3,( < v0 1180591620717411303424 )"]
+    assert main(["prove", written(tmp_path, "\n".join(lines), "some.csv"), "--json"]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["verdict"] for row in rows] == ["unknown", "true", "false"]
+    assert "is not one expression" in rows[0]["stop"]
 
 
 def test_run_saturates_and_prints_the_cheapest_term(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from opgraft.api import errors
 from opgraft_egraph.exact import Problem, solve, tree_optimum
 from opgraft_egraph.exact.ascent import ascend, surplus
@@ -43,7 +44,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(classes, children, prices, draw(st.lists(cls, min_size=1, max_size=2)))
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(problems())
 def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
     wanted = brute_force(problem)
@@ -57,7 +58,7 @@ def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
     assert found.cost == problem.cost(wanted) == found.lower
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(problems())
 def test_reductions_keep_an_optimum_and_bounds_are_bounds(problem: Problem) -> None:
     wanted = brute_force(problem)
@@ -87,7 +88,7 @@ def test_reductions_keep_an_optimum_and_bounds_are_bounds(problem: Problem) -> N
     assert reduced.solvable()
 
 
-def hard_problem(seed: int, classes: int = 40) -> Problem:
+def hard_problem(seed: int, classes: int = 30) -> Problem:
     """Layers of nodes that share what lies below them, with circles back up."""
     draw = random.Random(seed)
     rows: list[tuple[int, list[int], int]] = []
@@ -101,7 +102,7 @@ def hard_problem(seed: int, classes: int = 40) -> Problem:
     return Problem(*([list(column) for column in zip(*rows)]), roots=[0, 1, 2])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_agrees_with_an_integer_program(seed: int) -> None:
     """HiGHS solves the same choice; levels of the classes forbid circles."""
     optimize = pytest.importorskip("scipy.optimize", reason="SciPy is not installed")
@@ -121,10 +122,10 @@ def test_agrees_with_an_integer_program(seed: int) -> None:
         lows.append(low)
 
     for root in problem.roots:
-        at_least({n: 1.0 for n in problem.members[root]}, 1)
+        at_least(dict.fromkeys(problem.members[root], 1.0), 1)
     for node, kids in enumerate(problem.children):
         for kid in kids:
-            at_least({**{n: 1.0 for n in problem.members[kid]}, node: -1.0}, 0)
+            at_least({**dict.fromkeys(problem.members[kid], 1.0), node: -1.0}, 0)
             # the level of the child is lower, where the node is chosen
             own, below = nodes + problem.classes[node], nodes + kid
             at_least({own: 1.0, below: -1.0, node: -float(count + 1)}, -float(count))

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from opgraft_egraph.exact.bottomup import cheapest_trees, greedy_dag
 from opgraft_egraph.serialized import Serialized
 

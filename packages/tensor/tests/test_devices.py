@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from checks import agree, run, value
-from opgraft import journal
+from opgraft import journal, using
 from opgraft_tensor import Tensor, einsum, grad, nn
 from opgraft_tensor.devices import open_device
 from opgraft_tensor.facts import Prices
@@ -298,9 +298,10 @@ def adam() -> list[Tensor]:
          "cross entropy"],
 )  # fmt: skip
 def test_one_kernel_each(make) -> None:
-    """As facts/kernels.md section 4 counts them, from the user's own operations."""
+    """As facts/kernels.md section 4 counts them, from the user's own operations, on the CPU."""
     prices = Prices.of(open_device("CPU").target)
-    assert kernel_count(settle([t.uop for t in make()]), prices)[0] == 1
+    with using(DEVICE="CPU"):
+        assert kernel_count(settle([t.uop for t in make()]), prices)[0] == 1
 
 
 def test_doubling_24_times_is_one_kernel_of_bounded_length() -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import re
+import shutil
+import zlib
+from typing import Any, Final
 
 from opgraft.api import Compiler, Target, errors
 from opgraft_cl import context, driver
 from opgraft_cl._abi import ffi
 from opgraft_cl.context import Context
+
+_SEAL: Final = 4
+"""Bytes before a binary that tell whether it is whole: drivers end the process on a part of one."""
+_LINKS_ITSELF: Final = (7, 2)
+"""The version of PoCL from which it may need no program to link kernels; before, it ends the
+process where it does not find one."""
 
 
 def options(target: Target) -> str:
@@ -25,18 +35,20 @@ class ClCompiler(Compiler):
         found, ask = self._context.found, self._context.library.clGetDeviceInfo
         versions = [driver.text(ask, found.device, key) for key in (0x102D, 0x102F, 0x103D)]
         platform = driver.text(self._context.library.clGetPlatformInfo, found.platform, 0x901)
-        self.key = "\n".join((found.label, platform, *versions, self._options))
+        self.key = "\n".join((found.label, platform, *versions, self._options, "sealed"))
 
     def compile(self, source: str) -> bytes:
         program = from_source(self._context, source, self._options)
         try:
-            return _binary(self._context, program)
+            data = _binary(self._context, program)
+            return zlib.crc32(data).to_bytes(_SEAL, "little") + data
         finally:
             self._context.library.clReleaseProgram(program)
 
 
 def from_source(context: Context, source: str, options: str) -> Any:
     """A built program; raises `CompileError` with the driver's build log."""
+    check_linker(context)
     data = ffi.new("char[]", source.encode())
     texts = ffi.new("char *[]", [data])
     create = context.library.clCreateProgramWithSource
@@ -45,15 +57,39 @@ def from_source(context: Context, source: str, options: str) -> Any:
 
 
 def from_binary(context: Context, binary: bytes, options: str) -> Any:
-    """A built program; raises `DeviceError` or `CompileError` where the driver refuses it."""
-    data = ffi.from_buffer("unsigned char[]", binary)
+    """A built program of what `ClCompiler` made; raises `DeviceError` or `CompileError` where it is
+    not whole, or the driver refuses it."""
+    check_linker(context)
+    made = binary[_SEAL:]
+    if not made or zlib.crc32(made).to_bytes(_SEAL, "little") != binary[:_SEAL]:
+        raise errors.DeviceError(f"CL: a binary of {len(binary)} bytes is not whole")
+    data = ffi.from_buffer("unsigned char[]", made)
     create = context.library.clCreateProgramWithBinary
     program = driver.made(
         create, "loading a binary", context.handle, 1, ffi.new("cl_device_id[]",
-        [context.found.device]), ffi.new("size_t[]", [len(binary)]),
+        [context.found.device]), ffi.new("size_t[]", [len(made)]),
         ffi.new("unsigned char *[]", [data]), ffi.new("cl_int *"),
     )  # fmt: skip
     return _built(context, program, options)
+
+
+def check_linker(context: Context) -> None:
+    """Raise `DeviceError` where the driver would look for a linker in vain, and end the process.
+
+    A kernel is linked when it is built or first launched, and not again as long as the driver's
+    own cache has it; whether it does cannot be asked.
+    """
+    ask = context.library.clGetPlatformInfo
+    version = re.search(r"PoCL (\d+)\.(\d+)", driver.text(ask, context.found.platform, 0x901))
+    if not version or tuple(map(int, version.groups())) >= _LINKS_ITSELF:
+        return
+    path = os.environ.get("PATH", "")
+    folders = f"{path}{os.pathsep}{os.environ.get('COMPILER_PATH', '')}".strip(os.pathsep)
+    if not any(shutil.which(name, path=folders) for name in ("ld", "ld.lld")):
+        raise errors.DeviceError(
+            f"CL: {context.found.label} links kernels with ld, which is not in PATH={path}",
+            remedy="Install it (apt install binutils), or add its folder to PATH.",
+        )
 
 
 def _built(context: Context, program: Any, options: str) -> Any:

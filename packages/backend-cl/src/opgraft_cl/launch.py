@@ -8,14 +8,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from opgraft.api import (
-    Buffer,
-    Executable,
-    Program,
-    Scalar,
-    errors,
-    value_to_bits,
-)
+from opgraft.api import Buffer, Executable, Program, Scalar, errors, value_to_bits
 from opgraft_cl import driver
 from opgraft_cl._abi import ffi
 from opgraft_cl.context import Context

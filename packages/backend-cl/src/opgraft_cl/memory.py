@@ -136,10 +136,8 @@ class ClAllocator(Allocator):
             self._send(handle, bytes(source))
             return
         write, data = self._context.library.clEnqueueWriteBuffer, ffi.from_buffer(source)
-        queue = self._queue(handle)
-        code = write(
-            queue, handle.mem, 1, handle.offset, source.nbytes, data, 0, ffi.NULL, ffi.NULL
-        )
+        queue, size, none = self._queue(handle), source.nbytes, ffi.NULL
+        code = write(queue, handle.mem, 1, handle.offset, size, data, 0, none, none)
         driver.check(code, "copying to the device")
 
     def _send(self, handle: Memory, data: bytes) -> None:

@@ -43,6 +43,5 @@ cl_int clGetKernelWorkGroupInfo(cl_kernel, cl_device_id, cl_uint, size_t, void *
 cl_int clEnqueueNDRangeKernel(cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, const size_t *, cl_uint, const cl_event *, cl_event *);
 
 cl_int clWaitForEvents(cl_uint, const cl_event *);
-cl_int clGetEventInfo(cl_event, cl_uint, size_t, void *, size_t *);
 cl_int clGetEventProfilingInfo(cl_event, cl_uint, size_t, void *, size_t *);
 cl_int clReleaseEvent(cl_event);

@@ -10,6 +10,9 @@ from opgraft.api import Executable, Program
 LONGEST_SOURCE: Final = 120
 """Lines of a kernel's source that a message shows."""
 
+LONGEST_HEAD: Final = 20
+"""Lines of those before the kernel itself: renderers put types, helpers, a runtime there."""
+
 
 class Fault(AssertionError):
     """The device is at fault. `what` says in one line what is wrong.
@@ -55,7 +58,12 @@ def _source(kernel: Executable | Program | None) -> list[str]:
     source = program.source.splitlines()
     if not source:
         return [f"  kernel {program.name!r} has no source"]
-    shown = [f"  | {line}" for line in source[:LONGEST_SOURCE]]
-    if len(source) > LONGEST_SOURCE:
-        shown.append(f"  | ... and {len(source) - LONGEST_SOURCE} lines more")
+    name = program.entry or program.name
+    at = next((place for place, line in enumerate(source) if name in line), 0)
+    begin = max(0, at - LONGEST_HEAD)
+    shown = [f"  | {line}" for line in source[begin : begin + LONGEST_SOURCE]]
+    if begin:
+        shown.insert(0, f"  | ... {begin} lines before, and")
+    if len(source) - begin > LONGEST_SOURCE:
+        shown.append(f"  | ... and {len(source) - begin - LONGEST_SOURCE} lines more")
     return [f"  source of kernel {program.name!r}:", *shown]

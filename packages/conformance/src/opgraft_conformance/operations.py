@@ -352,6 +352,7 @@ class Results:
             {
                 "as": "\n".join(map(str, shown)),
                 "operation": manner(self.target, row),
+                "dtype": _taken_for(batch, row, places, found, wanted),
                 "note": "alone in a kernel it is right: the fault lies in what stands beside it"
                 if beside
                 else None,
@@ -359,6 +360,30 @@ class Results:
             kernel=alone,
             hint=next((s.hint for s in shown if s.hint), ""),
         )
+
+
+def _taken_for(
+    batch: Batch, row: Operation, places: Words, found: Words, wanted: Words
+) -> str | None:
+    """Which other dtype the device seems to compute in, where all wrong results say the same."""
+    high = np.zeros(len(batch), np.bool_)
+    for dtype, words in ((row.dtype, wanted), *zip(batch.sources, batch.columns())):
+        if dtype.is_int and dtype.min == 0:
+            high |= words >> (dtype.bits - 1) != 0
+    if high[places].all() and not high.all():
+        return (
+            "wrong only where the highest bit of an unsigned number is set: is it taken as signed?"
+        )
+    if row.dtype is dtypes.float64 and _in_single(found) and not _in_single(wanted):
+        return "all results are numbers of float32: is it computed in that?"
+    return None
+
+
+def _in_single(words: Words) -> bool:
+    """Whether these numbers of float64 are all numbers of float32."""
+    values = words.view(np.float64)
+    with np.errstate(all="ignore"):
+        return np.array_equal(values.astype(np.float32).astype(np.float64), values, equal_nan=True)
 
 
 def _exempt(target: Target, batch: Batch, row: Operation, results: Sequence[Words]) -> Words:

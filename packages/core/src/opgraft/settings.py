@@ -184,6 +184,8 @@ _ROWS: Final[tuple[Setting[Any], ...]] = (
     Setting("FLOAT", "a level", "strict", "What may be done to float arithmetic: strict, reassoc "
             "(rounding may differ), unsafe (identities that lose digits or nan).",
             one_of("strict", "reassoc", "unsafe")),
+    Setting("SEARCH", "a number", 0, "Schedules that each round of a search keeps: new kernels are "
+            "measured with many schedules; 0: no search, the heuristic's is taken.", _count),
     Setting("SPEC", "0 or 1", False, "Check the graph after every pass.", _flag),
     Setting("TRACE", "a file", "", "Write what was compiled and run, with times, to this file "
             "(Chrome trace JSON, for Perfetto).", _text),
@@ -203,6 +205,7 @@ if TYPE_CHECKING:
     CACHE: str
     CACHE_SIZE: int
     FLOAT: Literal["strict", "reassoc", "unsafe"]
+    SEARCH: int
     SPEC: bool
     TRACE: str
     CPU_THREADS: int

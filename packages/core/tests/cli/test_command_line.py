@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from kernel_forms import kernels
 from opgraft import __version__
 from opgraft.cli import main
 from opgraft.cli.cache import readable
 from opgraft.cli.main import OWN
 from opgraft.cli.screen import Plain, Rich, screen
 from opgraft.cli.trial import Trial, _read, tiny_kernel
+from opgraft.ir.argument import Line, read_value
+from opgraft.ir.linear import KernelInfo
 from opgraft.ir.text import to_text
+from opgraft.opt.actions import Parallel
 from opgraft.plugins.command import RESERVED
 
 Run = Callable[..., "tuple[int, str, str]"]
@@ -320,6 +324,20 @@ def test_explain_takes_ir_from_a_file(run: Run, kernel: str) -> None:
     assert "og_trial" not in out
 
 
+def test_explain_shows_the_schedule_that_made_a_kernel(run: Run, tmp_path: Path) -> None:
+    """As actions, a line each: given to the kernel as its own, they make the same source."""
+    sink = kernels.matmul(32, 32, 16)
+    file = tmp_path / "matmul.ir"
+    file.write_text(to_text(sink))
+    _, out, _ = run("explain", str(file))
+    shown, source = out.partition("\nschedule\n")[2].split("\n\n", 1)
+    steps = tuple([read_value(Line(line, 1)) for line in shown.splitlines()])
+    assert Parallel in map(type, steps)
+    file.write_text(to_text(sink.replace(arg=KernelInfo("matmul", steps))))
+    _, again, _ = run("explain", str(file))
+    assert again.partition("\nschedule\n")[2] == f"{shown}\n\n{source}"
+
+
 SCRIPT = """\
 import sys
 from opgraft import Device
@@ -345,6 +363,7 @@ def test_explain_runs_a_script_and_shows_its_kernels(run: Run, tmp_path: Path) -
     assert "kernel trial on INTERP by NUMPY" in out
     assert 'sink[KernelInfo("trial", none)]' in out
     assert 'linear["trial"]' in out
+    assert "\nschedule\nSplit(0," in out
     last = out.splitlines()[-1].split()
     assert last[:3] == ["trial", "INTERP", "NUMPY"]
     assert last[-1] == "us"

@@ -22,7 +22,13 @@ class Oracle:
         self.new = memory
         self.variables = variables or {}
         self.local: dict[str, dict[int, Any]] = {}
-        self.filled: dict[UOp, tuple[int, ...]] = {}
+        self.filled: dict[UOp, tuple[int | None, ...]] = {}
+        # a LOCAL begins anew in each iteration of whatever loops something that fills it is free in
+        self.lives: dict[UOp, tuple[UOp, ...]] = {}
+        for n in sink.toposort():
+            if n.op is Ops.AFTER and self.target(n).op is Ops.LOCAL:
+                known = self.lives.get(self.target(n), ())
+                self.lives[self.target(n)] = tuple(dict.fromkeys((*known, *n.ranges)))
 
     def run(self) -> Memory:
         """The memory after the kernel, changed in place."""
@@ -92,7 +98,7 @@ class Oracle:
         assert 0 <= place < home.arg[1], f"load at {place}"
         if buffer.op is Ops.AFTER:
             # carried out once for each iteration of the loops it is free in
-            iteration = tuple(env[r] for r in buffer.ranges)
+            iteration = tuple(env.get(r) for r in self.lives.get(home, buffer.ranges))
             if self.filled.get(buffer) != iteration:
                 for effect in buffer.src[1:]:
                     self.effect(effect, env)

@@ -109,3 +109,10 @@ def test_what_would_be_updated_in_place_twice_is_refused_with_a_remedy() -> None
     assert lower(sink, target).instructions
     with pytest.raises(LoweringError, match="stored in place is read again"):
         lower(whole_and_rows(read_rows=True), target)
+
+
+def test_a_loop_is_never_opened_inside_of_itself() -> None:
+    """A scan wants one order of loops, what is read again another: refused, not a KeyError."""
+    made = AnyKernel(334).make()
+    with pytest.raises(LoweringError, match="in each iteration"):
+        lower(made.sink, Device["INTERP"].target)

@@ -9,6 +9,7 @@ import pytest
 
 from kernel_forms import kernels
 from kernel_forms.memory import expected, fill
+from opgraft import dtypes
 from opgraft.catalog import Device
 from opgraft.ir import AxisKind, Ops, UOp
 from opgraft.lower.pipeline import lower
@@ -44,6 +45,33 @@ def test_what_cannot_be_accumulated_is_refused() -> None:
         Accumulate("j", "k", 2).apply(kernels.column_max())
     with pytest.raises(Refused, match="at once"):
         Accumulate("k", "j", 10).apply(kernels.column_max(9, 21))
+
+
+def test_loops_of_unknown_extent_and_rows_filled_anew_are_refused() -> None:
+    n = UOp.variable("n", 0, 4)
+    j, k, p = kernels.loop(8, "j"), kernels.over(4, "k"), UOp.range(n, "p", AxisKind.REDUCE)
+    out, a = kernels.param(0, 8), kernels.param(1, 128)
+    value = a.load((p * 4 + k) * 8 + j)
+    beside = kernels.kernel("beside", out.store(j, value.reduce(Ops.ADD, p, k)).end(j))
+    with pytest.raises(Refused, match="no constant extent"):
+        Accumulate("k", "j", 2).apply(beside)
+    own = kernels.loop(4, "l")
+    row = UOp(Ops.LOCAL, dtypes.float32, (), ("row", 4, Space.PRIVATE))
+    filled = row.after(row.store(own, a.load(own * 8 + j)).end(own))
+    anew = kernels.kernel("anew", out.store(j, filled.load(k).reduce(Ops.ADD, k)).end(j))
+    with pytest.raises(Refused, match="filled anew"):
+        Accumulate("k", "j", 2).apply(anew)
+
+
+def test_sums_take_no_more_than_the_local_memory() -> None:
+    for room in (64, 2048, 4096):
+        small = replace(TARGET, local_bytes=room)
+        made = [
+            n
+            for n in accumulate_columns(columns(Ops.ADD, 64, 4096), small).toposort()
+            if n.op is Ops.LOCAL
+        ]
+        assert sum(n.arg[1] * 4 for n in made) <= room
 
 
 def columns(op: Ops, height: int, width: int, deep: int = 1) -> UOp:

@@ -15,7 +15,8 @@ from opgraft import DType, dtypes
 from opgraft.catalog import Device
 from opgraft.ir import AxisKind, Ops, Space, UOp
 from opgraft.ir.linear import KernelInfo
-from opgraft.opt.actions import Refused
+from opgraft.opt.accumulate import Accumulate
+from opgraft.opt.actions import Refused, Split
 from opgraft.opt.axes import Kernel
 from opgraft.opt.distribute import Distribute
 from opgraft.opt.pack import Pack, by_sum
@@ -233,6 +234,43 @@ def test_a_tile_is_refused_where_a_value_would_count_twice() -> None:
         Tile((("q", 2, 1),)).apply(kernels.elementwise(37))
 
 
+def test_tiles_that_overlap_add_nothing_twice() -> None:
+    """An atomic, sums so far in a buffer, and an array beside a buffer in one loop."""
+    i = kernels.loop(30, "i")
+    out, a = kernels.param(0, 30), kernels.param(1, 30)
+    added = UOp(Ops.ATOMIC, dtypes.void, (out, i, a.load(i)), Ops.ADD)
+    with pytest.raises(Refused, match="reads what it"):
+        Tile((("i", 4, 1),)).apply(kernels.kernel("atomic", added.end(i)))
+    sums = Accumulate("k", "j", 2).apply(kernels.column_max(9, 21))
+    fills = [str(r.arg[0]) for r in Kernel(sums).ranges if str(r.arg[0]).startswith("sums")]
+    for name in fills:
+        try:
+            same(sums, Tile(((name, 1, 8),)).apply(sums))
+        except Refused:
+            continue
+    row = UOp(Ops.LOCAL, dtypes.float32, (), ("row", 30, Space.PRIVATE))
+    filled = row.after(row.store(i, a.load(i)).end(i))
+    j = kernels.loop(4, "j")
+    both = kernels.kernel(
+        "both",
+        out.store(i, a.load(i) + out.load(i)).end(i),
+        kernels.param(2, 4).store(j, filled.load(j * 7)).end(j),
+    )
+    with pytest.raises(Refused, match="reads what it"):
+        Tile((("i", 4, 1),)).apply(both)
+
+
+def test_a_fill_whose_order_counts_is_not_tiled() -> None:
+    i, j = kernels.loop(32, "i"), kernels.loop(4, "j")
+    row = UOp(Ops.LOCAL, dtypes.float32, (), ("row", 4, Space.PRIVATE))
+    filled = row.after(row.store(i % 4, kernels.param(1, 32).load(i)).end(i))
+    sink = kernels.kernel("last", kernels.param(0, 4).store(j, filled.load(j)).end(j))
+    with pytest.raises(Refused, match="stay in order"):
+        Tile((("i", 1, 8),)).apply(sink)
+    with pytest.raises(Refused, match="at once already"):
+        Tile((("j.v", 2, 1),)).apply(Split("j", 4, AxisKind.VECTOR).apply(sink))
+
+
 def test_packing_keeps_the_meaning_inside_of_any_loops() -> None:
     sink = product(6, 9, 7)
     for names, inside in ((("j",), ()), (("j",), ("i",)), (("i",), ("j",)), (("i",), ())):
@@ -319,6 +357,38 @@ def test_a_distributed_loop_keeps_the_meaning() -> None:
         Distribute("i").apply(kernels.matmul())
     with pytest.raises(Refused, match="no buffer"):
         Distribute("e").apply(attention(3, 5, 4))
+
+
+def test_a_buffer_that_is_filled_in_steps_is_distributed_whole() -> None:
+    """Its first fill is the same in all iterations, but each begins with it."""
+    i, j, k = kernels.loop(3, "i"), kernels.loop(5, "j"), kernels.over(4, "k")
+    out, a = kernels.param(0, 15), kernels.param(1, 60)
+    total = a.load((i * 4 + k) * 5 + j).reduce(Ops.ADD, k)
+    sink = kernels.kernel("rows", out.store(i * 5 + j, total).end(i, j))
+    steps = Accumulate("k", "j", 3).apply(sink)
+    same(sink, steps)
+    spread = Distribute("i").apply(steps)
+    same(sink, spread)
+    assert [n.arg[1] for n in spread.toposort() if n.op is Ops.LOCAL] == [15]
+    draw = np.random.default_rng(6)
+    values = draw.integers(-9, 9, (3, 4, 5)).astype(np.float32)
+    spread = spread.replace(arg=KernelInfo("spread", schedule=()))
+    found = run(spread, values, out=np.zeros((3, 5), np.float32))
+    np.testing.assert_array_equal(found, values.sum(1))
+
+
+def test_a_fill_that_reads_what_an_iteration_stored_is_not_distributed() -> None:
+    i, j, own = kernels.loop(3, "i"), kernels.loop(4, "j"), kernels.loop(4, "l")
+    out, a = kernels.param(0, 12), kernels.param(1, 12)
+    other = kernels.param(2, 12)
+    store = out.store(i * 4 + j, a.load(i * 4 + j) * 2.0)
+    row = UOp(Ops.LOCAL, dtypes.float32, (), ("row", 4, Space.PRIVATE))
+    value = out.after(store.end(j)).load(i * 4 + own)
+    filled = row.after(row.store(own, value).end(own))
+    read = other.store(i * 4 + j, filled.load(j * -1 + 3))
+    sink = kernels.kernel("back", store.end(i, j), read.end(i, j))
+    with pytest.raises(Refused, match="has stored"):
+        Distribute("i").apply(sink)
 
 
 def test_products_between_other_statements_see_many_rows() -> None:

@@ -74,13 +74,20 @@ def _configure_prove(parser: ArgumentParser) -> None:
 
 
 def _prove(arguments: Namespace) -> int:
-    from opgraft_egraph.proving import parse_statement, prove, read_statements
+    from opgraft_egraph.proving import Proof, parse_statement, prove, read_statements
 
     verdicts = {"true": 0, "false": 0, "unknown": 0}
-    lines = list(read_statements(arguments.file))
+    lines, unread = list(read_statements(arguments.file)), 0
     for identifier, text in lines:
         with progress(f"{identifier}: {sum(verdicts.values())} of {len(lines)} done"):
-            proof = prove(parse_statement(text), arguments.seconds, arguments.cases)
+            try:
+                statement = parse_statement(text)
+            except errors.ParseError as error:
+                # the others are not to suffer for it
+                proof = Proof("unknown", f"unreadable: {error}", 0.0)
+                unread += 1
+            else:
+                proof = prove(statement, arguments.seconds, arguments.cases)
         verdicts[proof.verdict] += 1
         if arguments.json:
             print(json.dumps({"id": identifier, **proof.to_json()}), flush=True)
@@ -92,7 +99,7 @@ def _prove(arguments: Namespace) -> int:
         print(shown + where, flush=True)
     if not arguments.json:
         print(", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()))
-    return 0
+    return 1 if unread else 0
 
 
 # ---- run

@@ -16,11 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from opgraft.forking import ForkLock
+from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
-from opgraft_tensor import autograd
+from opgraft_tensor import autograd, graph
 from opgraft_tensor.exchange import fill_buffer
 from opgraft_tensor.realize import realize
-from opgraft_tensor.recording import recording
+from opgraft_tensor.recording import CaptureError, recording
 from opgraft_tensor.storage import Storage, buffer_node, hold, live_holders, watch
 from opgraft_tensor.tensor import Tensor
 
@@ -129,6 +130,8 @@ class Recording:
     """Each tensor of the result: the number of its value, or where the tensor itself is."""
     cleared: list[Argument | Known] = field(default_factory=list)
     """Tensors whose gradient is gone."""
+    apart: list[Known] = field(default_factory=list)
+    """Tensors that no argument may be: what is assigned to one of them would be seen in both."""
     bare: list[Argument | Known] = field(default_factory=list)
     """Tensors that had no gradient, and have one now: nothing was added to it."""
 
@@ -149,9 +152,12 @@ class Capture:
     def __init__(self, arguments: Sequence[Tensor]) -> None:
         self.recording = Recording()
         self._addresses: dict[Storage, Address] = {}
+        self._outside: dict[Storage, UOp] = {}
+        """What each placeholder stands for."""
         self._roots: dict[int, Storage] = {}
         self._arguments = arguments
         self._originals: list[_Original] = []
+        self._assigned: list[Argument | Known] = []
         self._inner: list[Tensor] = []
         """The tensors that the function gets in the place of its arguments."""
 
@@ -176,6 +182,20 @@ class Capture:
     def made(self, storages: Sequence[Storage]) -> None:
         self.recording.made.update(dict.fromkeys(storages))
 
+    def differentiates(self, nodes: Sequence[UOp]) -> None:
+        for node in nodes:
+            before = self._outside.get(node.arg) if node.op is Ops.BUFFER else None
+            if (
+                before is not None
+                and not autograd.leaf_owners(node)
+                and autograd.depends_on_leaf(before)
+            ):
+                raise CaptureError(
+                    "a gradient would go back through a tensor that was made outside of the "
+                    f"captured function: {Storage.__repr__(node.arg)}",
+                    remedy="Make it inside, or detach() it.",
+                )
+
     def launched(self, device: Device, steps: Sequence[Step]) -> None:
         self.recording.events.append(Launched(device, tuple(steps)))
 
@@ -195,6 +215,7 @@ class Capture:
         storage.pinned = True
         storage.source = partial(self._memory_of, uop, storage)
         self._addresses[storage] = address
+        self._outside[storage] = uop
         return buffer_node(storage)
 
     def _memory_of(self, uop: UOp, placeholder: Storage) -> Buffer:
@@ -255,12 +276,36 @@ class Capture:
                     tensors = [t for t, _ in values]
                     for tensor, node in zip(tensors, self._realized(tensors)):
                         tensor._move(node)
+                    self._refuse_known_arguments()
             finally:
                 self._restore()
         self.recording.values = [(t.uop.arg, address) for t, address in values]
         self._leave()
+        # the function's own handles follow later calls, where it keeps them: these don't
         given = {id(inner): t for inner, t in zip(self._inner, self._arguments)}
+        for tensor, address in values:
+            if address is None:
+                given[id(tensor)] = Tensor._handle(
+                    graph.mark(tensor.uop, "detach"), tensor.device
+                )
         return [given.get(id(t), t) for t in returned]
+
+    def _refuse_known_arguments(self) -> None:
+        """An argument that the function knows from elsewhere, too, is one tensor by two names: a
+        replay could not tell which of them is meant. Harmless as long as both are only read."""
+        record = self.recording
+        apart = [a for a in self._assigned if isinstance(a, Known)]
+        if any(isinstance(a, Argument) for a in self._assigned):
+            apart += [a for a in record.inputs.values() if isinstance(a, Known)]
+        record.apart = apart
+        given = {id(t) for t in self._arguments}
+        for known in apart:
+            tensor = known.reference()
+            if tensor is not None and id(tensor) in given:
+                for holder, original in self._alive():
+                    holder._move(original.placeholder)
+                    holder.grad = original.grad
+                raise known_argument()
 
     def _enter(self) -> None:
         """A tensor of its own for each argument; the same one twice is one tensor twice."""
@@ -322,7 +367,8 @@ class Capture:
     ) -> list[tuple[Tensor, Address | None]]:
         """All that the call leaves behind: its results, what it moved, gradients, new tensors."""
         values: list[tuple[Tensor, Address | None]] = [(t, None) for t in results]
-        seen = {id(t) for t in results}
+        # what is returned may be kept elsewhere, too: there it follows each call
+        seen: set[int] = set()
 
         def found(tensor: Tensor, address: Address) -> None:
             if id(tensor) not in seen:
@@ -339,6 +385,8 @@ class Capture:
         ]
         fresh = {id(t): t for t in [r() for r in born] if t is not None}
         for owner, node, grad, address in owners:
+            if owner.uop is not node or owner.grad is not grad:
+                self._assigned.append(address)
             if owner.uop is not node:
                 values.append((owner, address))
                 seen.add(id(owner))
@@ -360,6 +408,14 @@ class Capture:
         for device, places in groups.items():
             nodes.update(zip(places, realize([tensors[p].uop for p in places], device)))
         return [nodes[place] for place in range(len(tensors))]
+
+
+def known_argument() -> CaptureError:
+    """The error for an argument that the function knows from elsewhere and assigns to."""
+    return CaptureError(
+        "a captured function is given a tensor that it knows from elsewhere, and assigns to it",
+        remedy="Let it have the tensor one way: as an argument, or from elsewhere.",
+    )
 
 
 @contextmanager

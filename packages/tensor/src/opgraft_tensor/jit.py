@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
+from opgraft import settings
 from opgraft.forking import ForkLock
 from opgraft_tensor.capture import Address, Capture, Gradient
 from opgraft_tensor.devices import device_name
@@ -83,7 +84,8 @@ class Jit(Generic[P, R]):
             return self._function(*args, **kwargs)
         tensors: list[Tensor] = []
         form = _taken_apart((args, kwargs), tensors)
-        key = (form, *[_facts(t) for t in tensors])
+        # FLOAT says what arithmetic means, DEVICE where what the body makes anew is made
+        key = (form, settings.FLOAT, settings.DEVICE, *[_facts(t) for t in tensors])
         if len(tensors) > 1:
             first: dict[int, int] = {}
             key = (*key, *[first.setdefault(id(t), i) for i, t in enumerate(tensors)])
@@ -140,15 +142,16 @@ class _Kind(Generic[R]):
 
         returned = capture.run(call)
         self.replays = ((Replay(capture.recording), forms[0]), *self.replays)[:REPLAYS]
-        return _put_together(forms[0], [_without_gradient(t) for t in returned])  # type: ignore[no-any-return]
+        return _put_together(forms[0], returned)  # type: ignore[no-any-return]
 
 
 def _replayed(replay: Replay, form: Any, tensors: list[Tensor]) -> Any:
     """The result of a replay, once everything that it moves is moved."""
     new: list[Tensor] = []
-    for storage, address in replay.run(tensors):
+    for number, (storage, address) in enumerate(replay.run(tensors)):
         if address is None:
-            new.append(Tensor._of_memory(storage))
+            made = Tensor._of_memory(storage)
+            new.append(made.detach() if number in replay.passed else made)
         elif isinstance(address, Gradient):
             owner = address.of.tensor(tensors)
             if owner is not None:
@@ -224,13 +227,23 @@ def _taken_apart(value: Any, tensors: list[Tensor], result: bool = False) -> Any
     if type(value) is dict:
         keys = tuple(value)
         return (dict, keys, *[_taken_apart(value[k], tensors, result) for k in keys])
+    if type(value) is slice:
+        parts = (value.start, value.stop, value.step)
+        return (slice, *[_taken_apart(v, tensors, result) for v in parts])
+    if type(value) is float:  # as bits: 0.0 and -0.0 are two, nan is one
+        return (float, value.hex())
     if is_numpy(value) and not result:
         tensors.append(Tensor(value, device=device_name(None)))
         return _TENSOR
+    what = "returns" if result else "is given"
+    if isinstance(value, (Iterator, Awaitable)):
+        raise CaptureError(
+            f"a captured function {what} a {type(value).__name__}, which can be gone through once",
+            remedy="Make a list of it.",
+        )
     try:
         hash(value)
     except TypeError:
-        what = "returns" if result else "is given"
         raise CaptureError(
             f"a captured function {what} a {type(value).__name__}, which is no tensor, no list, "
             "tuple or dict of such, and not hashable",
@@ -254,10 +267,12 @@ def _filled(form: Any, tensors: Any) -> Any:
     kind, *parts = form
     if kind is _Value:
         return parts[1]
+    if kind is float:
+        return float.fromhex(parts[0])
     if kind is dict:
         return dict(zip(parts[0], [_filled(p, tensors) for p in parts[1:]]))
     items = [_filled(p, tensors) for p in parts]
-    return kind(*items) if hasattr(kind, "_fields") else kind(items)
+    return kind(*items) if kind is slice or hasattr(kind, "_fields") else kind(items)
 
 
 def _detached(result: Any) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from opgraft import journal
+from opgraft import journal, settings
 from opgraft.forking import ForkLock
 from opgraft.ir.uop import UOp
 from opgraft.runtime.kernels import compile_kernels
@@ -77,7 +77,7 @@ plans: Final = _PlanCache()
 
 def planned(graph: Canonical, device: Device) -> Plan:
     """The plan of a canonical graph on a device, from the cache where it is known."""
-    key = (graph.outputs, device.name, device.target)
+    key = (graph.outputs, device.name, device.target, settings.FLOAT)
     found = plans.get(key)
     if found is None:
         begin = time.perf_counter()

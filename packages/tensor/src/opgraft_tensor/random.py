@@ -18,7 +18,7 @@ from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, functions, graph
 from opgraft_tensor.graph import Shape, elementwise, full
 from opgraft_tensor.late import np
-from opgraft_tensor.recording import host_supplied
+from opgraft_tensor.recording import host_supplied, refuse_seeding
 from opgraft_tensor.storage import buffer_node
 
 
@@ -49,6 +49,7 @@ _default: Final = Generator()
 
 def manual_seed(seed: int) -> None:
     """Let the random numbers of this process begin again, as this seed says."""
+    refuse_seeding()
     _default.seed(seed)
 
 

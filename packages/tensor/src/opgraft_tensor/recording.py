@@ -20,6 +20,7 @@ from opgraft_tensor.storage import Storage
 if TYPE_CHECKING:
     from opgraft.runtime.buffer import Buffer
     from opgraft.runtime.device import Device
+    from opgraft.ir.uop import UOp
     from opgraft.runtime.program import Step
 
 
@@ -47,6 +48,9 @@ class Recorder(Protocol):
 
     def filled(self, target: Buffer, content: Any) -> None:
         """Memory was filled with the same bytes that it would be filled with again."""
+
+    def differentiates(self, nodes: Sequence[UOp]) -> None:
+        """Gradients are about to go back through these nodes."""
 
     def supplied(self, storages: Sequence[Storage], make: Callable[[], Sequence[Any]]) -> None:
         """The host gave these their values, and would give others another time."""
@@ -83,6 +87,15 @@ def refuse_reading(what: str) -> None:
             "whatever its arguments are",
             remedy="Return the tensor and read it outside, or choose by where() inside; what "
             "depends on numbers alone can be an argument that is a number.",
+        )
+
+
+def refuse_seeding() -> None:
+    """Raise CaptureError where a function that is being captured chooses its random numbers."""
+    if _here.recorder is not None:
+        raise CaptureError(
+            "random numbers begin again in a function that is being captured: replays would go on",
+            remedy="Call manual_seed outside.",
         )
 
 

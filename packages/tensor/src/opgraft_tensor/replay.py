@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from opgraft.errors import OpgraftError
 from opgraft.forking import ForkLock
-from opgraft_tensor.capture import Address, Copied, Event, Filled, Launched, Recording
+from opgraft_tensor.capture import (
+    Address,
+    Copied,
+    Event,
+    Filled,
+    Known,
+    Launched,
+    Recording,
+    known_argument,
+)
 from opgraft_tensor.devices import open_device
 from opgraft_tensor.exchange import fill_buffer, host_values
 from opgraft_tensor.late import np
@@ -41,6 +50,7 @@ class Replay:
         self.results: Final = recording.results
         self.cleared: Final = recording.cleared
         self._bare = recording.bare
+        self._apart = {id(k.reference()): k.reference for k in recording.apart}
         self._supplied = recording.supplied
         self._inputs = [
             (address, s.shape, s.dtype, s.device) for s, address in recording.inputs.items()
@@ -55,6 +65,18 @@ class Replay:
             (place[s] if s in place else _constant(s), address)
             for s, (_, address) in zip(values, recording.values)
         ]
+        self._left = [
+            address
+            for _, address in self._values
+            if isinstance(address, Known) and address.reference() is not None
+        ]
+        """Tensors that follow each call: what the function moved, or put somewhere."""
+        self.passed: Final = frozenset(
+            number
+            for number, (value, _) in enumerate(self._values)
+            if not isinstance(value, int) or value < len(recording.inputs)
+        )
+        """Values that are inputs or constants as they are: other tensors stand for them, too."""
         buffers = [fill_buffer(s) for s in exchanged]
         fixed = [s for item in self._supplied for s in item.storages]
         self._kept = [fill_buffer(s) for s in (*recording.constants, *fixed)]
@@ -68,11 +90,18 @@ class Replay:
 
         Raises Stale before anything is done.
         """
+        if self._apart:
+            for given in arguments:
+                known = self._apart.get(id(given))
+                if known is not None and known() is given:
+                    raise known_argument()
         with self._lock:
             for owner in self._bare:
                 found = owner.tensor(arguments)
                 if found is None or found.grad is not None:
                     raise Stale("a tensor that had no gradient has one")
+            if any(known.reference() is None for known in self._left):
+                raise Stale("what the function put somewhere is no longer there")
             storages = [self._find(number, arguments) for number in range(len(self._inputs))]
             buffers = [fill_buffer(s) for s in storages]
             for device, size, dtype, nbytes in self._outputs:

@@ -27,7 +27,7 @@ from opgraft_tensor.late import np
 from opgraft_tensor.linalg import Products
 from opgraft_tensor.movement import Movement
 from opgraft_tensor.realize import memory_of, realize
-from opgraft_tensor.recording import refuse_reading
+from opgraft_tensor.recording import recorder, refuse_reading
 from opgraft_tensor.reductions import Reductions
 from opgraft_tensor.storage import Identity, Storage, buffer_node
 
@@ -184,6 +184,13 @@ class Tensor(
             raise TypeError(f"a tensor of {self.dtype} is no index")
         return int(self.item())
 
+    def __copy__(self) -> Self:
+        return self.clone()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As values: `pickle`, and `copy.deepcopy`."""
+        return _rebuilt, (type(self), self.numpy(), self.dtype.name, self._device, self._leaf)
+
     def __repr__(self) -> str:
         gradient = ", requires_grad=True" if self._leaf else ""
         return f"Tensor(shape={self.shape}, dtype={self.dtype}, device={self._device!r}{gradient})"
@@ -261,6 +268,9 @@ class Tensor(
             raise TypeError(f"only floats have gradients, not {self.dtype}")
         upstream = self._upstream(gradient)
         order = autograd.differentiable_order([self._uop])
+        known = recorder()
+        if known is not None:
+            known.differentiates(order)
         leaves = [n for n in order if autograd.leaf_owners(n)]
         if not leaves:
             raise RuntimeError(
@@ -310,6 +320,10 @@ class Tensor(
         return graph.cast(self._as_node(gradient), self.dtype)
 
 
+def _rebuilt(kind: type[Tensor], values: Any, dtype: str, device: str, leaf: bool) -> Tensor:
+    return kind(values, dtype=dtype, device=device, requires_grad=leaf)
+
+
 def _moved(tensor: Base, place: str) -> UOp:
     return tensor.uop if tensor.device == place else graph.copy(tensor.uop, place)
 
@@ -335,6 +349,9 @@ def gradients_of(outputs: Sequence[tuple[UOp, UOp]], wrt: Sequence[Tensor]) -> l
                 f"{source!r} is one constant, which is folded into what is made of it; "
                 "make it with requires_grad=True, or from an array, to have its gradient"
             )
+    known = recorder()
+    if known is not None:
+        known.differentiates(autograd.differentiable_order([o for o, _ in outputs]))
     found = autograd.gradients(outputs, [s.uop for s in wrt])
     zeros = [graph.full(s.shape, s.dtype, 0) for s in wrt]
     return [s._new(found.get(s.uop, zero)) for s, zero in zip(wrt, zeros)]

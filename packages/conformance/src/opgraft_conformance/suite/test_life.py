@@ -112,10 +112,12 @@ except errors.DeviceError as error:
 
 @pytest.mark.must
 def test_absent(device: Device, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Where the driver is absent, import and listing work, and opening says what is missing.
+    """Case F04: where the driver is absent, listing works, and using it says what is missing.
 
-    The process gets an emptied environment: no PATH, no HOME, no variable but those that the
-    author names with --opgraft-absent, under which the device must be absent.
+    A device that opens all the same has to compile and run a kernel, or to say why it cannot: its
+    driver may look for a compiler or a linker only then. The process gets an emptied environment:
+    no PATH, no HOME, no variable but those that the author names with --opgraft-absent, under
+    which the device must be absent.
     """
     given: list[str] = request.config.getoption("--opgraft-absent")
     env = {"PYTHONPATH": apart.environment()["PYTHONPATH"], "OPGRAFT_CACHE": str(tmp_path)}
@@ -127,7 +129,7 @@ def test_absent(device: Device, request: pytest.FixtureRequest, tmp_path: Path) 
 check_works(opgraft.Device["INTERP"])
 text = raw = ""
 try:
-    opgraft.Device[name]
+    check_works(opgraft.Device[name])
 except errors.OpgraftError as error:
     text = str(error)
 except Exception as error:
@@ -313,7 +315,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 @pytest.mark.must
 @needs_fork
 def test_fork_before_open(device: Device) -> None:
-    """Naming and listing start nothing: a child that is forked after them can open the device."""
+    """Case F08: naming and listing start nothing; a child forked after them can open the device."""
     code = """
 opgraft.Device.listing(), opgraft.Device.canonical(name)
 answer(forked(works(lambda: opgraft.Device[name], 1)))
@@ -329,7 +331,7 @@ answer(forked(works(lambda: opgraft.Device[name], 1)))
 @pytest.mark.must
 @needs_fork
 def test_fork_after_open(device: Device) -> None:
-    """A child of a process that used the device can use it (fork_safe), or is told that it cannot.
+    """Case F08: the child of a process that used the device can use it (fork_safe), or is told so.
 
     It never hangs, never crashes, and the parent goes on.
     """

@@ -354,6 +354,11 @@ class _Linearizer:
         )
 
     def _loop(self, block: _Block, loop: UOp, work: list[Work]) -> None:
+        if loop in self.opened:
+            raise LoweringError(
+                f"all of {loop.arg[0]} is wanted in each iteration of it",
+                remedy="store what is read there by a kernel of its own",
+            )
         size = loop.src[0]
         if size.op is Ops.CAST and size.src[0].dtype.is_bool:
             self._guarded(block, loop, size.src[0], work)

@@ -44,6 +44,10 @@ class Accumulate(Action):
         reduces = [r for r in kernel.reduces if loop in r.src[1:]]
         if len(reduces) != 1 or over not in reduces[0].ranges:
             raise Refused(f"no single REDUCE over {self.name} depends on {self.over}")
+        if any(constant_extent(r) is None for r in reduces[0].src[1:]):
+            raise Refused(f"a loop beside {self.name} has no constant extent")
+        if any(kernel.fills_locals(r) for r in (over, *reduces[0].src[1:])):
+            raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
         if any(n.op is Ops.SCAN for n in reduces[0].toposort()):
             raise Refused("the reduced value is scanned")
         if not 1 <= self.at_once <= size:
@@ -133,8 +137,11 @@ def accumulate_columns(sink: UOp, target: Target) -> UOp:
     if not far or size < 2 * _PASS or width * item < _FAR or reduce.dtype.is_bool:
         return sink
     name = over.arg[0]
+    if target.local_bytes < _FAR:
+        return sink
     block = max(_FAR // item, target.cache_bytes[0] // 4 // item)
     block = min(block, max(_FAR // item, -(-width // max(1, target.cores))))
+    block = min(block, target.local_bytes // item)
     if block < width:
         sink = Split(name, block).apply(sink)
         parts: list[object] = [f"{name}.i"]

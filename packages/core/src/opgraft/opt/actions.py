@@ -15,7 +15,7 @@ from opgraft.errors import OpgraftError
 from opgraft.ir.argument import writable_as_text
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import combine
-from opgraft.ir.uop import UOp
+from opgraft.ir.uop import UOp, toposort
 from opgraft.opt.axes import Kernel, constant_extent, fresh, rename
 from opgraft.opt.notes import note
 from opgraft.opt.pad import pad_range
@@ -41,9 +41,8 @@ class Action(ABC):
         """What `apply` hands back."""
 
 
-def find_loop(sink: UOp, name: object) -> UOp:
+def find_loop(kernel: Kernel, name: object) -> UOp:
     """The range of that name; Refused where there is none."""
-    kernel = Kernel(sink)
     found = kernel.find(name)
     if found is None:
         known = ", ".join(str(r.arg[0]) for r in kernel.ranges)
@@ -51,13 +50,13 @@ def find_loop(sink: UOp, name: object) -> UOp:
     return found
 
 
-def sized_loop(sink: UOp, name: object) -> tuple[UOp, int]:
+def sized_loop(kernel: Kernel, name: object) -> tuple[UOp, int]:
     """The range of that name and its extent; Refused where it is not constant, or scanned."""
-    loop = find_loop(sink, name)
+    loop = find_loop(kernel, name)
     size = constant_extent(loop)
     if size is None:
         raise Refused(f"range {name} has no constant extent")
-    if Kernel(sink).is_scanned(loop):
+    if kernel.is_scanned(loop):
         raise Refused(f"range {name} is scanned: its iterations stay in order, one at a time")
     return loop, size
 
@@ -72,18 +71,20 @@ def close_copies(sink: UOp, loop: UOp, copies: list[Copy]) -> UOp:
     becomes several effects, a REDUCE the combination of several.
     """
     done: dict[UOp, tuple[UOp, ...]] = {}
+    # what the statements share is replaced once in each copy
+    replaced = [dict(changes) for changes, _ in copies]
     for n in sink.toposort():
         if n.op in (Ops.END, Ops.REDUCE) and loop in n.src[1:]:
             bodies = done[n.src[0]]
             place = n.src[1:].index(loop)
             rest = tuple(done[r][0] for r in n.src[1:] if r is not loop)
             parts: list[UOp] = []
-            for changes, instead in copies:
+            for known, (_, instead) in zip(replaced, copies, strict=True):
                 # the extent of another range may depend on the loop
-                others = tuple([r.substitute(changes) for r in rest])
+                others = tuple([_replaced(r, known) for r in rest])
                 ranges = (*others[:place], *instead, *others[place:])
                 for body in bodies:
-                    copied = body.substitute(changes)
+                    copied = _replaced(body, known)
                     parts.append(n.with_src((copied, *ranges)) if ranges else copied)
             done[n] = tuple(parts) if n.op is Ops.END else (tree(n.arg, parts),)
         elif n.op is Ops.END:
@@ -94,6 +95,15 @@ def close_copies(sink: UOp, loop: UOp, copies: list[Copy]) -> UOp:
             src = tuple([part for s in n.src for part in done[s]])
             done[n] = (n if src == n.src else n.with_src(src),)
     return done[sink][0]
+
+
+def _replaced(root: UOp, known: dict[UOp, UOp]) -> UOp:
+    """The graph with nodes replaced as `known` says, which is added to."""
+    for n in toposort((root,), lambda n: n not in known):
+        if n not in known:
+            src = tuple([known[s] for s in n.src])
+            known[n] = n if src == n.src else n.with_src(src)
+    return known[root]
 
 
 def tree(op: Ops, parts: list[UOp]) -> UOp:
@@ -119,8 +129,8 @@ class Split(Action):
     kind: AxisKind = AxisKind.LOOP
 
     def change(self, sink: UOp) -> UOp:
-        loop, size = sized_loop(sink, self.name)
         kernel = Kernel(sink)
+        loop, size = sized_loop(kernel, self.name)
         if self.kind is AxisKind.THREAD and self.factor > 1:
             return self._over_threads(kernel, loop, size)
         if not 1 < self.factor <= size:
@@ -176,10 +186,10 @@ class Partition(Action):
     end: int
 
     def change(self, sink: UOp) -> UOp:
-        loop, size = sized_loop(sink, self.name)
+        kernel = Kernel(sink)
+        loop, size = sized_loop(kernel, self.name)
         if not 0 <= self.begin < self.end <= size or (self.begin, self.end) == (0, size):
             raise Refused(f"range {self.name} of {size} has no inner part {self.begin}..{self.end}")
-        kernel = Kernel(sink)
         if kernel.collides(loop):
             raise Refused(f"iterations of {self.name} may store to one element: order counts")
         copies: list[Copy] = []
@@ -202,8 +212,9 @@ class Unroll(Action):
     name: object
 
     def change(self, sink: UOp) -> UOp:
-        loop, size = sized_loop(sink, self.name)
-        if Kernel(sink).fills_locals(loop):
+        kernel = Kernel(sink)
+        loop, size = sized_loop(kernel, self.name)
+        if kernel.fills_locals(loop):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
         copies: list[Copy] = [({loop: UOp.const(dtypes.index, i)}, ()) for i in range(size)]
         return simplify(close_copies(sink, loop, copies))
@@ -218,16 +229,17 @@ class Fuse(Action):
     inner: object
 
     def change(self, sink: UOp) -> UOp:
-        outer, many = sized_loop(sink, self.outer)
-        inner, few = sized_loop(sink, self.inner)
+        kernel = Kernel(sink)
+        outer, many = sized_loop(kernel, self.outer)
+        inner, few = sized_loop(kernel, self.inner)
         if outer is inner:
             raise Refused(f"range {self.outer} has no neighbour in itself")
         if outer.arg[1] is not inner.arg[1]:
             raise Refused(f"ranges {self.outer} and {self.inner} are of different kinds")
-        closers = Kernel(sink).closers
+        closers = kernel.closers
         if closers[outer] != closers[inner]:
             raise Refused(f"ranges {self.outer} and {self.inner} don't enclose the same statements")
-        name = fresh(Kernel(sink), f"{self.outer}.{self.inner}")
+        name = fresh(kernel, f"{self.outer}.{self.inner}")
         fused = UOp.range(many * few, name, outer.arg[1])
         changes = {outer: fused // few, inner: fused % few}
         done: dict[UOp, UOp] = dict(changes)
@@ -254,7 +266,7 @@ class Parallel(Action):
 
     def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
-        loop = find_loop(sink, self.name)
+        loop = find_loop(kernel, self.name)
         if loop not in kernel.spine and not kernel.stands_alone(loop):
             raise Refused(f"range {self.name} does not enclose the whole kernel")
         marked = loop.replace(arg=(loop.arg[0], AxisKind.PARALLEL))
@@ -276,11 +288,12 @@ class Innermost(Action):
     name: object
 
     def change(self, sink: UOp) -> UOp:
-        loop = find_loop(sink, self.name)
-        if Kernel(sink).collides(loop):
+        kernel = Kernel(sink)
+        loop = find_loop(kernel, self.name)
+        if kernel.collides(loop):
             raise Refused(f"iterations of {self.name} may store to one element: order counts")
         changes: dict[UOp, UOp] = {}
-        for n in Kernel(sink).closers[loop]:
+        for n in kernel.closers[loop]:
             others = tuple(r for r in n.src[1:] if r is not loop)
             changes[n] = n.with_src((n.src[0], *others, loop))
         return replace_nodes(sink, changes)

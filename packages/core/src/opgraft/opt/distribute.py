@@ -46,12 +46,15 @@ class _Distribution:
         self.extent = extent
         self.done: dict[UOp, UOp] = {}
         self.wider: dict[UOp, UOp] = {}  # LOCAL -> the one with a row for each iteration
+        filled = [n for n in kernel.nodes if n.op is Ops.AFTER and loop in n.ranges]
+        # also by what is the same in all iterations: the buffer begins anew in each
+        self.refilled = frozenset(b for b in map(buffer_of, filled) if b.op is Ops.LOCAL)
 
     def run(self) -> UOp:
         for n in self.kernel.nodes:
             src = tuple([self.done[s] for s in n.src])
             made = n if src == n.src else n.with_src(src)
-            if n.op is Ops.AFTER and buffer_of(n).op is Ops.LOCAL and self.loop in n.ranges:
+            if n.op is Ops.AFTER and buffer_of(n) in self.refilled:
                 made = self._filled(n, made)
             elif n.op is Ops.LOAD and self._is_wider(n.src[0]):
                 index = self.loop * buffer_of(n.src[0]).arg[1] + made.src[1]
@@ -61,6 +64,10 @@ class _Distribution:
 
     def _is_wider(self, buffer: UOp) -> bool:
         return buffer.op is Ops.AFTER and buffer_of(buffer) in self.wider
+
+    def _stores(self, n: UOp) -> bool:
+        """Whether a node stands for an array after what an iteration of the loop does to it."""
+        return n.op is Ops.AFTER and buffer_of(n).op is Ops.PARAM and self.loop in n.ranges
 
     def _filled(self, n: UOp, made: UOp) -> UOp:
         """A buffer with a row for each iteration, after its fills for all of them."""
@@ -76,6 +83,8 @@ class _Distribution:
             store = store_of(effect)
             if store.op is not Ops.STORE or buffer_of(store.src[0]) not in (local, wide):
                 raise Refused(f"{name} is written by {store.op.name} on the way")
+            if any(self._stores(m) for m in effect.toposort()):
+                raise Refused(f"what fills {name} reads what an iteration has stored")
             row = UOp.range(self.extent, fresh(self.kernel, f"{self.loop.arg[0]}.{name}"))
             index = self.loop * size + store.src[1]
             target = before if store.src[0] is local else store.src[0]

@@ -33,7 +33,8 @@ class Grid(Action):
     threads: int = 1
 
     def change(self, sink: UOp) -> UOp:
-        kernel, loop = Kernel(sink), find_loop(sink, self.name)
+        kernel = Kernel(sink)
+        loop = find_loop(kernel, self.name)
         if not any(loop in closed_by(effect) for effect in kernel.effects):
             raise Refused(f"range {self.name} is no loop of an effect")
         if loop.arg[1] is not AxisKind.LOOP:
@@ -91,7 +92,7 @@ class Pad(Action):
     multiple: int
 
     def change(self, sink: UOp) -> UOp:
-        loop, size = sized_loop(sink, self.name)
+        loop, size = sized_loop(Kernel(sink), self.name)
         if self.multiple < 2 or size % self.multiple == 0:
             raise Refused(f"range {self.name} of {size} is a multiple of {self.multiple} already")
         padded = -(-size // self.multiple) * self.multiple
@@ -109,7 +110,7 @@ class GroupReduce(Action):
     threads: int
 
     def change(self, sink: UOp) -> UOp:
-        loop, _ = sized_loop(sink, self.name)
+        loop, _ = sized_loop(Kernel(sink), self.name)
         if loop.arg[1] is not AxisKind.REDUCE:
             raise Refused(f"range {self.name} is closed by no REDUCE")
         if self.threads < 2:
@@ -194,7 +195,7 @@ class Stage(Action):
             around.update((r, None) for r in closed_by(effect) if r.arg[1] is AxisKind.LOOP)
         around.update((r, None) for r in kernel.ranges if r.arg[1] is AxisKind.PARALLEL)
         if self.loop != "":
-            at = find_loop(kernel.sink, self.loop)
+            at = find_loop(kernel, self.loop)
             around[at] = None
             for n in kernel.closers[at]:
                 around.update((r, None) for r in n.src[1 : n.src.index(at)])

@@ -263,9 +263,14 @@ def _lanes(loop: UOp, statement: UOp, target: Target) -> int:
 
 
 def _drop_conflicts(kernel: Kernel, chosen: dict[UOp, int]) -> None:
-    """Let no value stand in two vector loops: the loop of less work gives way."""
+    """Let no value stand in two vector loops: one that is there stays, of those that were chosen
+    the loop of less work gives way."""
     for n in kernel.nodes:
         both = [r for r in n.ranges if r in chosen]
+        if both and any(r.arg[1] is AxisKind.VECTOR for r in n.ranges):
+            for loop in both:
+                del chosen[loop]
+            continue
         while len(both) > 1:
             loser = min(both, key=lambda r: (_is_reduce(r) is False, extent_hint(r)))
             del chosen[loser]

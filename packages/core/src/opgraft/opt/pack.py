@@ -50,6 +50,8 @@ class Pack(Action):
         if not found:
             raise Refused(f"no product has a factor that varies along {self.names}")
         outer = frozenset(r for r in map(kernel.find, self.inside) if r is not None)
+        # what is read once gains nothing beside what is read again and again
+        found = [f for f in found if _is_shared(*f, outer)] or found
         buffers: dict[UOp, UOp] = {}
         changes: dict[UOp, UOp] = {}
         for reduce, factor in found:
@@ -68,6 +70,11 @@ def factors(reduce: UOp) -> tuple[UOp, ...]:
     if reduce.arg is not Ops.ADD or value.op is not Ops.MUL or value.dtype.is_bool:
         return ()
     return value.src
+
+
+def _is_shared(reduce: UOp, factor: UOp, outer: frozenset[UOp]) -> bool:
+    """Whether a loop inside of `outer` reads the same of a factor in each iteration."""
+    return any(r not in factor.ranges and r not in outer for r in reduce.ranges)
 
 
 def is_pure(value: UOp) -> bool:

@@ -214,6 +214,8 @@ class _Tiling:
 
     def do(self, action: Action) -> None:
         self.sink = action.apply(self.sink)
+        if isinstance(action, Pack) and self._free_bytes() < 0:
+            raise Refused("the packed factors are too large together")
 
     def run(self) -> UOp:
         product = self.product
@@ -242,7 +244,11 @@ class _Tiling:
                 self.do(Pack((*copies, f"{name}.v"), tuple(self.outer)))
         again = product.columns // self.width
         if self.copies > 1 and again > 2 and _is_scattered(product) | is_costly(product.single):
-            self.do(Pack((f"{rows}.u",), (*self.outer, f"{rows}.o")))
+            tiled = self.sink
+            try:
+                self.do(Pack((f"{rows}.u",), (*self.outer, f"{rows}.o")))
+            except Refused:  # no room beside the other one: each value is then made anew
+                self.sink = tiled
         self._fills()
         return self.sink
 
@@ -302,7 +308,9 @@ class _Tiling:
         sizes = [n * self.width for n in range(most, 0, -1)]
         for block in sizes:
             rest = columns % block
-            if columns > block and (rest == 0 or rest >= self.width):
+            panels = -(-block // self.width) + -(-rest // self.width)  # of both, side by side
+            fits = panels * panel <= self._free_bytes()
+            if columns > block and fits and (rest == 0 or rest >= self.width):
                 self.do(Split(along, block))
                 if columns // block > 1:
                     self.outer.append(f"{along}.o")

@@ -9,7 +9,15 @@ from opgraft.ir.argument import writable_as_text
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Refused, close_copies, replace_nodes
-from opgraft.opt.axes import Kernel, buffer_of, constant_extent, rename, store_of
+from opgraft.opt.axes import (
+    Kernel,
+    buffer_of,
+    closed_by,
+    constant_extent,
+    rename,
+    store_of,
+    stores_once,
+)
 from opgraft.rules.simplify import simplify
 
 
@@ -46,6 +54,8 @@ def _check(kernel: Kernel, name: object, width: int) -> None:
         raise Refused(f"range {name} is reduced: no value of it may count twice")
     if not kernel.may_reorder(loop) and not _fills(kernel, loop):
         raise Refused(f"iterations of {name} stay in order")
+    if width > 1 and loop.arg[1] not in (AxisKind.LOOP, AxisKind.PARALLEL):
+        raise Refused(f"range {name} is carried out at once already")
     if size % width and not repeatable(kernel, loop):
         raise Refused(f"a statement in {name} reads what it or another one stores")
     if width > 1 and kernel.fills_locals(loop):
@@ -82,21 +92,25 @@ def _fills(kernel: Kernel, loop: UOp) -> bool:
         not kernel.collides(loop)
         and not kernel.is_scanned(loop)
         and all(
-            buffer_of(store_of(effect).src[0]).op is Ops.LOCAL for effect in kernel.closers[loop]
+            buffer_of(store_of(effect).src[0]).op is Ops.LOCAL
+            and stores_once(store_of(effect), closed_by(effect))
+            for effect in kernel.closers[loop]
         )
     )
 
 
 def repeatable(kernel: Kernel, loop: UOp) -> bool:
-    """Whether iterations of `loop` may be carried out twice: nothing reads what they store."""
-    written = {
-        buffer_of(store_of(effect).src[0])
-        for effect in kernel.closers[loop]
-        if store_of(effect).op is Ops.STORE
-    }
-    if any(b.op is Ops.LOCAL for b in written):
-        return True  # a buffer of the kernel's own is read when it is full
-    return all(n.op is not Ops.LOAD or buffer_of(n.src[0]) not in written for n in kernel.nodes)
+    """Whether iterations of `loop` may be carried out twice: nothing reads what they store. (A
+    buffer of the kernel's own is read when it is full; but by what fills it, earlier.)"""
+    stores = [store_of(effect) for effect in kernel.closers[loop]]
+    if any(store.op is not Ops.STORE for store in stores):
+        return False
+    for store in stores:
+        buffer = buffer_of(store.src[0])
+        readers = kernel.nodes if buffer.op is Ops.PARAM else store.toposort()
+        if any(n.op is Ops.LOAD and buffer_of(n.src[0]) is buffer for n in readers):
+            return False
+    return True
 
 
 @writable_as_text

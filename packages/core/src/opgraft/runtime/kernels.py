@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from opgraft.runtime.device import Device
 
-_SHAPING: Final = ("OPTIMIZER", "EGRAPH", "FLOAT", "PLUGINS")
+_SHAPING: Final = ("OPTIMIZER", "EGRAPH", "FLOAT", "PLUGINS", "SEARCH")
 """Settings that decide what a sink is lowered to."""
 
 
@@ -197,6 +197,10 @@ class _Draft(NamedTuple):
 def _draft(device: Device, sink: UOp, choice: str, shaping: tuple[object, ...]) -> _Draft:
     begin = time.perf_counter()
     selected = device.pairs.select(choice)
+    if settings.SEARCH and device.executes:
+        from opgraft.runtime.search import searched  # late: it brings all passes and rules
+
+        sink = searched(device, sink, selected, settings.SEARCH)
     program = None
     key = ""
     # whoever wants to see or check the passes wants them to be run

@@ -52,18 +52,36 @@ class _Ascent:
         value = 0
         for target in targets:
             while not self.free[target]:
-                cut = self.cut(target)
-                if not cut:
+                taken = self._take(target)
+                if taken is None:
                     return None
-                taken = min(self.left[n] for n in cut)
                 value += taken
-                settled = []
-                for n in cut:
-                    self.left[n] -= taken
-                    if not self.left[n] and not self.missing[n]:
-                        settled.append(n)
-                self._settle(settled)
         return Bound(value, self.left)
+
+    def _take(self, target: int) -> int | None:
+        """What cuts for a target take, until a class has a term for nothing.
+
+        As long as none has, a cut only moves on from the one before.
+        """
+        inside: dict[int, None] = {target: None}
+        cut: list[int] = []
+        waiting = list(self.members[target])
+        value = 0
+        while True:
+            cut += self._follow(waiting, inside)
+            cut = [n for n in cut if not any(kid in inside for kid in self.children[n])]
+            if not cut:
+                return None
+            taken = min(self.left[n] for n in cut)
+            value += taken
+            for n in cut:
+                self.left[n] -= taken
+            waiting = [n for n in cut if not self.left[n]]
+            settled = [n for n in waiting if not self.missing[n]]
+            if settled:
+                self._settle(settled)
+                return value
+            cut = [n for n in cut if self.left[n]]
 
     def _settle(self, nodes: list[int]) -> None:
         while nodes:
@@ -78,26 +96,30 @@ class _Ascent:
 
     def cut(self, target: int) -> list[int]:
         """Nodes with something left to pay, of which every term of the target holds one."""
-        inside = {target: None}
-        stack = [target]
+        inside: dict[int, None] = {target: None}
+        outer = self._follow(list(self.members[target]), inside)
+        return [n for n in outer if not any(kid in inside for kid in self.children[n])]
+
+    def _follow(self, nodes: list[int], inside: dict[int, None]) -> list[int]:
+        """Go into a child of each node of which nothing is left; the nodes where that ends."""
         outer: list[int] = []
         children, free, left, members = self.children, self.free, self.left, self.members
-        while stack:
-            for n in members[stack.pop()]:
-                if left[n]:
-                    outer.append(n)
-                    continue
-                into = -1
-                for kid in children[n]:
-                    if kid in inside:
-                        into = -1
-                        break
-                    if not free[kid] and (into < 0 or len(members[kid]) < len(members[into])):
-                        into = kid
-                if into >= 0:
-                    inside[into] = None
-                    stack.append(into)
-        return [n for n in outer if not any(kid in inside for kid in children[n])]
+        while nodes:
+            n = nodes.pop()
+            if left[n]:
+                outer.append(n)
+                continue
+            into = -1
+            for kid in children[n]:
+                if kid in inside:
+                    into = -1
+                    break
+                if not free[kid] and (into < 0 or len(members[kid]) < len(members[into])):
+                    into = kid
+            if into >= 0:
+                inside[into] = None
+                nodes += members[into]
+        return outer
 
 
 def violated_cut(reduced: Reduced, chosen: Iterable[int]) -> list[int] | None:

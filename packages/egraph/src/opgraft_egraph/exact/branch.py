@@ -47,8 +47,8 @@ def search(
 ) -> bool:
     """Find the optimum, depth first; whether it is proved.
 
-    `stack`: the problems that are left; what remains in it is for a later call. `deadline`: of `time.perf_counter()`; `most`: how many branches to look at; `report` is told
-    how many were.
+    `stack`: the problems that are left; what remains in it is for a later call. `deadline`: of
+    `time.perf_counter()`; `most`: how many branches to look at; `report` is told how many were.
     """
     looked = 0
     while stack:

@@ -25,9 +25,7 @@ def available() -> bool:
     return importlib.util.find_spec("scipy") is not None
 
 
-def solve_program(
-    here: Reduced, most: int, deadline: float
-) -> tuple[Sequence[int] | None, bool]:
+def solve_program(here: Reduced, most: int, deadline: float) -> tuple[Sequence[int] | None, bool]:
     """Nodes that solve what is left for less than `most`, and whether that is settled.
 
     (None, True): there are none. `deadline`: of `time.perf_counter()`.

@@ -57,6 +57,7 @@ class Chosen:
     """One sum where a condition holds, another where it does not."""
 
     condition: Condition
+    contrary: Condition
     yes: Sum
     no: Sum
 
@@ -132,10 +133,9 @@ class Forms:
         if n.is_const:
             return Sum(int(n.const_value))
         if n.op is Ops.WHERE:
-            condition = self._conditions[n.src[0], True]
-            return self._chosen(condition, self._sums[n.src[1]], self._sums[n.src[2]])
+            return self._chosen(n.src[0], self._sums[n.src[1]], self._sums[n.src[2]])
         if n.op is Ops.CAST and n.src[0].dtype is dtypes.bool:
-            return self._chosen(self._conditions[n.src[0], True], Sum(1), Sum(0))
+            return self._chosen(n.src[0], Sum(1), Sum(0))
         parts = [self._sums[s] for s in n.src]
         if n.op is Ops.ADD:
             return parts[0].plus(parts[1])
@@ -267,12 +267,13 @@ class Forms:
                 return [part.plus(rest) for part in inner.operands]
         return [a]
 
-    def _chosen(self, condition: Condition, yes: Sum, no: Sum) -> Sum:
+    def _chosen(self, truth: UOp, yes: Sum, no: Sum) -> Sum:
+        condition, contrary = self._conditions[truth, True], self._conditions[truth, False]
         if condition == TRUE or yes == no:
             return yes
         if condition == FALSE:
             return no
-        return self._atom(Chosen(condition, yes, no))
+        return self._atom(Chosen(condition, contrary, yes, no))
 
 
 def shared_part(sums: list[Sum]) -> Sum:

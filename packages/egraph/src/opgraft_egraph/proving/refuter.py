@@ -68,7 +68,7 @@ class Refuter:
                 self.laws.append(Any(tuple(at_most(part, own) for part in atom.operands)))
             elif isinstance(atom, Chosen):
                 yes = every([at_most(own, atom.yes), at_most(atom.yes, own), atom.condition])
-                no = every([at_most(own, atom.no), at_most(atom.no, own)])
+                no = every([at_most(own, atom.no), at_most(atom.no, own), atom.contrary])
                 self.laws.append(Any((yes, no)))
         return found
 

@@ -14,6 +14,8 @@ from opgraft_egraph.proving.values import value_of, values_of
 
 SEED: Final = 20_240_611
 _AT_ONCE: Final = 4_096
+_MOST: Final = 1 << 40
+"""With constants beyond this, what many values make of a statement would overflow 64 bits."""
 _WIDTHS: Final = (2, 9, 40, 250, 2_000, 20_000)
 """Values are drawn between -w and w: where the values for which a statement fails are rare, they
 are often small, or near the constants in it."""
@@ -28,6 +30,8 @@ def falsify(statement: UOp, rounds: int = 2) -> Mapping[str, int] | None:
     if not names:
         return None if value_of(statement, {}) else {}
     constants = sorted({abs(int(n.const_value)) for n in statement.toposort() if n.is_const})
+    if constants and constants[-1] > _MOST:
+        return None
     for number in range(rounds):
         for width in _WIDTHS:
             draw = np.random.default_rng([SEED, number, width])
