@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from opgraft.api import errors
 from opgraft_egraph.exact import Problem, solve, tree_optimum
-from opgraft_egraph.exact.ascent import ascend, surplus
+from opgraft_egraph.exact.ascent import ascend, surplus, violated_cut
 from opgraft_egraph.exact.bottomup import cheapest_trees, greedy_dag
+from opgraft_egraph.exact.program import solve_program
 from opgraft_egraph.exact.reduction import Reduced
 
 
@@ -137,6 +138,32 @@ def test_agrees_with_an_integer_program(seed: int) -> None:
     )
     assert made.success
     assert found.cost == pytest.approx(problem.cost(round(made.fun)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_left_can_be_solved_as_an_integer_program(seed: int) -> None:
+    """It takes circles and all, and knows when nothing is cheaper."""
+    pytest.importorskip("scipy", reason="SciPy is not installed")
+    problem = hard_problem(seed)
+    wanted = solve(problem, math.inf, program=False)
+    units = problem.price(wanted.choice)
+    assert units is not None
+    reduced = Reduced(problem)
+    reduced.simplify()
+    chosen, settled = solve_program(reduced, units + 1 - reduced.base, math.inf)
+    assert settled
+    assert chosen is not None
+    assert violated_cut(reduced, chosen) is None
+    assert problem.price(reduced.lift(chosen)) == units
+    assert solve_program(reduced, units - reduced.base, math.inf) == (None, True)
+
+
+def test_a_cut_is_found_where_a_choice_runs_in_a_circle() -> None:
+    reduced = Reduced(Problem([0, 0, 1, 1], [[1], [], [0], []], [0, 4, 0, 7], roots=[0]))
+    cut = violated_cut(reduced, [0, 2])
+    assert cut is not None
+    assert sorted(cut) == [1, 3]
+    assert violated_cut(reduced, [0, 3]) is None
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -288,8 +288,12 @@ def test_statements_that_halide_cannot_prove() -> None:
     not WIDER.is_file(), reason="OPGRAFT_HALIDE names no folder with the statements"
 )
 def test_statements_of_the_wider_set() -> None:
+    """Those that the other file lacks."""
+    known = {text for _, text in read_statements(HARD)} if HARD.is_file() else set()
     decided = count = 0
     for identifier, text in read_statements(WIDER):
+        if text in known:
+            continue
         statement = parse_statement(text)
         proof = prove(statement, SECONDS, CASES)
         count += 1

@@ -154,8 +154,10 @@ def compare(seed: int, device: str = "CPU") -> str:
             elif how > 0.7:
                 second = (second.reshape(3, 2) + 1).reshape(2, 3)
             found = flat(function(first, second, by))
-            if any(t is k for t in found for k in world.kept.values()):
-                found = [t.clone() for t in found]  # only without capture it is the one kept
+            # only without capture a result is the very tensor that is kept; and a name that is
+            # bound to another tensor is not seen by replays as long as the old one lives
+            there = [*world.kept.values(), *world.known]
+            found = [t.clone() if any(t is k for k in there) else t for t in found]
             world.results = [*(world.results if kept < 0.5 else []), *found, first, second][-9:]
             if between == 0:
                 world.known[place] += 1

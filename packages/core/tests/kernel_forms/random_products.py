@@ -221,9 +221,7 @@ class AnyProduct:
         pick = self.random
         count = pick.choice((1, 1, 1, 2, 3))
         most = {1: 70, 2: 9, 3: 4}[count]
-        ks = [
-            over(min(self._size(), most), f"k{self.slot}_{n}") for n in range(count)
-        ]
+        ks = [over(min(self._size(), most), f"k{self.slot}_{n}") for n in range(count)]
         left = [*[b for b in batch if pick.random() < 0.8], *rows, *ks]
         right = [*[b for b in batch if pick.random() < 0.8], *ks, *columns]
         a, b = self._array(left), self._array(right)
@@ -322,7 +320,9 @@ class AnyProduct:
         return effects
 
     def _row(self, own: UOp, value: UOp) -> UOp:
-        row = UOp(Ops.LOCAL, value.dtype, (), (f"row{self.locals}", self.size([own]), Space.PRIVATE))
+        row = UOp(
+            Ops.LOCAL, value.dtype, (), (f"row{self.locals}", self.size([own]), Space.PRIVATE)
+        )
         self.locals += 1
         return row.after(row.store(own, value).end(own))
 
@@ -362,28 +362,34 @@ def compare(made: Made, devices: Sequence[Any], seed: int, targets: Sequence[Tar
             for n in program.instructions
             if n.op is Ops.LOCAL and n.arg[2] is not Space.REGISTER
         )
-        given = sum(
-            n.arg[1] * n.dtype.itemsize for n in made.sink.toposort() if n.op is Ops.LOCAL
-        )
+        given = sum(n.arg[1] * n.dtype.itemsize for n in made.sink.toposort() if n.op is Ops.LOCAL)
         if taken > max(given, target.local_bytes):
             return f"{target.name}: {taken} bytes of buffers of its own, of {target.local_bytes}"
         if steps_of(program) <= _STEPS:
-            told = _differs(interpreted(program, memory, made.variables), wanted)
+            told = _differs(made, interpreted(program, memory, made.variables), wanted)
             if told:
                 return f"{target.name}: {told}"
     for device in devices:
-        told = _differs(compiled(device, made.sink, memory, made.variables), wanted)
+        told = _differs(made, compiled(device, made.sink, memory, made.variables), wanted)
         if told:
             return f"{device.name}: {told}"
     return ""
 
 
-def _differs(found: Arrays, wanted: Arrays) -> str:
-    for slot, values in wanted.items():
-        if not np.array_equal(found[slot], values):
-            at = int(np.argmax(found[slot] != values))
-            return f"slot {slot} byte {at} is {found[slot][at]}, should be {values[at]}"
+def _differs(made: Made, found: Arrays, wanted: Arrays) -> str:
+    for slot, p in parameters(made.sink).items():
+        got, right = (_words(held[slot], p.dtype) for held in (found, wanted))
+        if not np.array_equal(got, right):
+            at = int(np.argmax(got != right))
+            return f"slot {slot} [{at}] is {got[at]:#x}, should be {right[at]:#x}"
     return ""
+
+
+def _words(values: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """The bits of each element; zeros of both signs are one, as in sums of any order."""
+    words = values.view(f"uint{8 * dtype.itemsize}")
+    zero = words == 1 << (dtype.bits - 1) if dtype.is_float else np.zeros(words.shape, bool)
+    return np.where(zero, 0, words)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from kernel_forms import kernels
 from kernel_forms.memory import expected, fill
 from opgraft import dtypes
 from opgraft.catalog import Device
-from opgraft.ir import AxisKind, Ops, UOp
+from opgraft.ir import AxisKind, Ops, Space, UOp
 from opgraft.lower.pipeline import lower
 from opgraft.opt.accumulate import Accumulate, accumulate_columns
 from opgraft.opt.actions import Refused

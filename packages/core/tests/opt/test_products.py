@@ -256,7 +256,7 @@ def test_tiles_that_overlap_add_nothing_twice() -> None:
         out.store(i, a.load(i) + out.load(i)).end(i),
         kernels.param(2, 4).store(j, filled.load(j * 7)).end(j),
     )
-    with pytest.raises(Refused, match="reads what it"):
+    with pytest.raises(Refused):
         Tile((("i", 4, 1),)).apply(both)
 
 

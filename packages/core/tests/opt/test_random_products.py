@@ -22,8 +22,8 @@ TINY = next(t for t in TARGETS if t.name == "tiny")
 
 def test_many_of_these_kernels_are_tiled_and_packed() -> None:
     steps = [a for seed in range(24) for a in schedule_of(AnyProduct(seed).make().sink, TARGETS[1])]
-    assert sum(isinstance(a, Tile) for a in steps) >= 8
-    assert sum(isinstance(a, Pack) for a in steps) >= 5
+    assert sum(isinstance(a, Tile) for a in steps) >= 5
+    assert sum(isinstance(a, Pack) for a in steps) >= 4
 
 
 @pytest.mark.parametrize("seed", SEEDS)

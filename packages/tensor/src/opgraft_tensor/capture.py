@@ -285,9 +285,7 @@ class Capture:
         given = {id(inner): t for inner, t in zip(self._inner, self._arguments)}
         for tensor, address in values:
             if address is None:
-                given[id(tensor)] = Tensor._handle(
-                    graph.mark(tensor.uop, "detach"), tensor.device
-                )
+                given[id(tensor)] = Tensor._handle(graph.mark(tensor.uop, "detach"), tensor.device)
         return [given.get(id(t), t) for t in returned]
 
     def _refuse_known_arguments(self) -> None:

@@ -18,9 +18,9 @@ from opgraft_tensor.late import np
 from opgraft_tensor.storage import Storage
 
 if TYPE_CHECKING:
+    from opgraft.ir.uop import UOp
     from opgraft.runtime.buffer import Buffer
     from opgraft.runtime.device import Device
-    from opgraft.ir.uop import UOp
     from opgraft.runtime.program import Step
 
 

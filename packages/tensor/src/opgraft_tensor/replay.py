@@ -67,10 +67,10 @@ class Replay:
         ]
         self._left = [
             address
-            for _, address in self._values
+            for address in (*[a for _, a in self._values], *recording.results)
             if isinstance(address, Known) and address.reference() is not None
         ]
-        """Tensors that follow each call: what the function moved, or put somewhere."""
+        """Tensors that must be there: what the function moved, put somewhere, or returned."""
         self.passed: Final = frozenset(
             number
             for number, (value, _) in enumerate(self._values)
@@ -101,7 +101,7 @@ class Replay:
                 if found is None or found.grad is not None:
                     raise Stale("a tensor that had no gradient has one")
             if any(known.reference() is None for known in self._left):
-                raise Stale("what the function put somewhere is no longer there")
+                raise Stale("a tensor that the function moved, put somewhere or returned is gone")
             storages = [self._find(number, arguments) for number in range(len(self._inputs))]
             buffers = [fill_buffer(s) for s in storages]
             for device, size, dtype, nbytes in self._outputs:

@@ -6,6 +6,7 @@ circle is added where one does: of the nodes of a cut (see ascent.py) one must b
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 import time
@@ -31,9 +32,9 @@ def solve_program(here: Reduced, most: int, deadline: float) -> tuple[Sequence[i
     (None, True): there are none. `deadline`: of `time.perf_counter()`.
     """
     # late: SciPy is optional, and slow to import
-    import numpy as np
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
+    np: Any = importlib.import_module("numpy")
+    optimize: Any = importlib.import_module("scipy.optimize")
+    sparse: Any = importlib.import_module("scipy.sparse")
 
     nodes = here.nodes
     if most > _EXACT or len(nodes) > _MOST_NODES:
@@ -55,13 +56,13 @@ def solve_program(here: Reduced, most: int, deadline: float) -> tuple[Sequence[i
             return None, False
         entries = [(i, j, f) for i, row in enumerate(rows) for j, f in row.items()]
         at, column, factor = (np.array(part) for part in zip(*entries))
-        matrix = csr_array((factor, (at, column)), shape=(len(rows), len(nodes)))
-        made: Any = milp(
+        matrix = sparse.csr_array((factor, (at, column)), shape=(len(rows), len(nodes)))
+        made: Any = optimize.milp(
             prices,
             integrality=np.ones(len(nodes)),
-            bounds=Bounds(0, 1),
-            constraints=LinearConstraint(matrix, np.array(lows), np.inf),
-            options={"time_limit": left, "mip_rel_gap": 0.0},
+            bounds=optimize.Bounds(0, 1),
+            constraints=optimize.LinearConstraint(matrix, np.array(lows), np.inf),
+            options={"time_limit": min(left, 1e9), "mip_rel_gap": 0.0},
         )
         if made.status == 2:
             return None, True

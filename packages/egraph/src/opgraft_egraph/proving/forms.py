@@ -85,7 +85,7 @@ class All:
 
 
 @dataclass(frozen=True)
-class Any:
+class OneOf:
     """One of them holds, at least. With none: false."""
 
     parts: tuple[Condition, ...]
@@ -93,10 +93,10 @@ class Any:
 
 Atom: TypeAlias = "str | Quotient | Least | Chosen | Unknown"
 """A variable's name, or what an operation makes of sums."""
-Condition: TypeAlias = "AtMostZero | All | Any"
+Condition: TypeAlias = "AtMostZero | All | OneOf"
 
 TRUE: Final = All(())
-FALSE: Final = Any(())
+FALSE: Final = OneOf(())
 
 
 class Forms:
@@ -313,8 +313,8 @@ def either(parts: Iterable[Condition]) -> Condition:
     """The disjunction, flat."""
     flat: dict[Condition, None] = {}
     for part in parts:
-        for inner in part.parts if isinstance(part, Any) else (part,):
+        for inner in part.parts if isinstance(part, OneOf) else (part,):
             if inner == TRUE:
                 return TRUE
             flat[inner] = None
-    return next(iter(flat)) if len(flat) == 1 else Any(tuple(flat))
+    return next(iter(flat)) if len(flat) == 1 else OneOf(tuple(flat))

@@ -15,12 +15,12 @@ from typing import Final
 
 from opgraft_egraph.proving.forms import (
     All,
-    Any,
     AtMostZero,
     Chosen,
     Condition,
     Forms,
     Least,
+    OneOf,
     Quotient,
     Sum,
     at_most,
@@ -39,7 +39,7 @@ class Refuter:
         self.simplex: Final = Simplex()
         self.places: Final[list[int]] = []
         """The variable of each atom."""
-        self.laws: Final[list[Any]] = []
+        self.laws: Final[list[OneOf]] = []
         """Disjunctions that every atom's meaning brings along."""
         self.cases = 0
         self.stop = ""
@@ -65,11 +65,11 @@ class Refuter:
                 found += [at_most(Sum(0), rest), at_most(rest, Sum(atom.divisor - 1))]
             elif isinstance(atom, Least):
                 found += [at_most(own, part) for part in atom.operands]
-                self.laws.append(Any(tuple(at_most(part, own) for part in atom.operands)))
+                self.laws.append(OneOf(tuple(at_most(part, own) for part in atom.operands)))
             elif isinstance(atom, Chosen):
                 yes = every([at_most(own, atom.yes), at_most(atom.yes, own), atom.condition])
                 no = every([at_most(own, atom.no), at_most(atom.no, own), atom.contrary])
-                self.laws.append(Any((yes, no)))
+                self.laws.append(OneOf((yes, no)))
         return found
 
 
@@ -81,7 +81,7 @@ class _Search:
         self.deadline, self.most = deadline, most
         self.first = condition
         self.trail: list[_Undo] = []
-        self.open: list[Any] = []
+        self.open: list[OneOf] = []
         self.lost = False
         """Whether a branch was given up."""
 
@@ -125,7 +125,7 @@ class _Search:
             part = stack.pop()
             if isinstance(part, All):
                 stack.extend(part.parts)
-            elif isinstance(part, Any):
+            elif isinstance(part, OneOf):
                 if not part.parts:
                     return False
                 self.open.append(part)

@@ -1,0 +1,180 @@
+"""What a captured function must not get wrong: kinds that look alike, names of one tensor, what is
+kept, and what it refuses since a replay could not give it again."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opgraft import using
+from opgraft_tensor import Tensor, jit, manual_seed
+from opgraft_tensor.jit import CaptureError
+from random_captures import compare
+
+CALLS = 5
+
+
+def test_random_functions_captured_are_the_functions() -> None:
+    wrong = {seed: told for seed in range(6) if (told := compare(seed, "INTERP"))}
+    assert not wrong
+
+
+def test_zeros_of_both_signs_are_two_kinds_and_nan_is_one() -> None:
+    captured = jit(lambda x, by: x * by)
+    for by, sign in ((0.0, False), (0.0, False), (0.0, False), (-0.0, True), (-0.0, True)):
+        assert np.signbit(captured(Tensor([1.0]), by).numpy()[0]) == sign
+    for _ in range(3):
+        assert np.isnan(captured(Tensor([1.0]), float("nan")).item())
+    assert captured.captures == 3
+
+
+def test_float_levels_and_default_devices_are_kinds() -> None:
+    made = jit(lambda: Tensor([1.0, 2.0]) * 2)
+    rounded = jit(lambda x: (x + 1.0) - x)
+    large = Tensor([1e10])
+    for _ in range(3):
+        made()
+        assert rounded(large).item() == 0
+    with using(DEVICE="INTERP", FLOAT="unsafe"):
+        assert made().device == "INTERP"
+        assert rounded(large).item() == ((large + 1.0) - large).item() == 1
+    assert ((large + 1.0) - large).item() == 0
+
+
+def test_slices_are_arguments_and_what_is_gone_through_once_is_none() -> None:
+    part = jit(lambda x, which: x[which])
+    for n in range(4):
+        assert part(Tensor([n, 1, 2, 3]), slice(0, 3, 2)).tolist() == [n, 2]
+    with pytest.raises(CaptureError, match="generator"):
+        jit(lambda x, g: x + sum(g))(Tensor([1]), (i for i in range(3)))
+    with pytest.raises(CaptureError, match="returns a generator"):
+        jit(lambda x: (t for t in (x,)))(Tensor([1]))
+
+
+def test_a_gradient_that_is_returned_is_added_to_all_the_same() -> None:
+    def run(wrap: Callable[[Any], Any]) -> list[Any]:
+        weight = Tensor([2.0], requires_grad=True)
+
+        def forward(x: Tensor) -> Tensor | None:
+            (x * weight).sum().backward()
+            return weight.grad
+
+        step, found = wrap(forward), []
+        for n in range(CALLS):
+            found.append(step(Tensor([float(n)])).tolist())
+            assert weight.grad is not None
+            found.append(weight.grad.tolist())
+        return found
+
+    assert run(jit) == run(lambda f: f)
+
+
+def test_a_result_that_is_kept_elsewhere_follows_there_and_stays_with_the_caller() -> None:
+    kept: dict[str, Tensor] = {}
+
+    @jit
+    def last(x: Tensor) -> Tensor:
+        kept["last"] = x + 1
+        return kept["last"]
+
+    found = []
+    for n in range(CALLS):
+        found.append(last(Tensor([n])))
+        assert kept["last"].tolist() == [n + 1]
+    assert [t.tolist() for t in found] == [[n + 1] for n in range(CALLS)]
+
+
+def test_what_two_kinds_keep_at_one_place_follows_both() -> None:
+    kept: dict[str, Tensor] = {}
+
+    @jit
+    def last(x: Tensor) -> Tensor:
+        kept["last"] = x + 1
+        return x * 2
+
+    for n in range(4):
+        for size in (1, 2, 1, 1):
+            last(Tensor([n] * size))
+            assert kept["last"].tolist() == [n + 1] * size
+
+
+def test_an_argument_that_is_known_and_assigned_to_is_refused() -> None:
+    known = Tensor([1.0])
+
+    @jit
+    def add(x: Tensor) -> Tensor:
+        nonlocal known
+        known += 1
+        return x * 10
+
+    for n in range(4):
+        assert add(Tensor([float(n)])).item() == 10 * n
+    for _ in range(2):
+        with pytest.raises(CaptureError, match="knows from elsewhere"):
+            add(known)
+        assert known.item() == 5
+    changed = jit(lambda x: x.assign(x + 1) + known)
+    changed(known)
+    with pytest.raises(CaptureError, match="knows from elsewhere"):
+        changed(known)
+    assert known.item() == 6
+    read = jit(lambda x: x + known)
+    assert [read(known).item() for _ in range(4)] == [12] * 4
+
+
+def test_a_gradient_through_what_was_made_outside_is_refused_not_lost() -> None:
+    weight, other = (Tensor([n], requires_grad=True) for n in (2.0, 3.0))
+
+    @jit
+    def forward(hidden: Tensor) -> Tensor:
+        loss = (hidden * other).sum()
+        loss.backward()
+        return loss
+
+    forward(weight * 2)
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [6]
+    with pytest.raises(CaptureError, match="made outside"):
+        forward(weight * 2)
+    assert [forward((weight * 2).detach()).item() for _ in range(4)] == [12] * 4
+
+
+def test_results_that_are_arguments_without_change_carry_no_gradient() -> None:
+    captured = jit(lambda x: x * 1)
+    given = Tensor([1.0], requires_grad=True)
+    for _ in range(CALLS):
+        assert not captured(given).requires_grad
+
+
+def test_seeding_inside_is_refused() -> None:
+    def seeded(x: Tensor) -> Tensor:
+        manual_seed(5)
+        return x + Tensor.rand(1)
+
+    captured = jit(seeded)
+    captured(Tensor([0.0]))
+    with pytest.raises(CaptureError, match="begin again"):
+        captured(Tensor([0.0]))
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])
+def test_what_a_replay_returns_is_copied_and_pickled_as_any_tensor(
+    way: Callable[[Tensor], Tensor],
+) -> None:
+    captured = jit(lambda x: x + 1)
+    made = [Tensor([1.0, 2.0]), *[captured(Tensor([0.0, 1.0])) for _ in range(CALLS)]]
+    for one in made:
+        same = way(one)
+        one += 1
+        one.realize()
+        assert same.tolist() == [1, 2]
+        same += 10
+        assert one.tolist() == [2, 3]
+        assert (same.dtype, same.device) == (one.dtype, one.device)
+    leaf = way(Tensor([True]))
+    assert leaf.dtype.is_bool
