@@ -41,7 +41,7 @@ def kernel_of(cl: Device, size: int, factor: float = 2.0) -> object:
 def fresh(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **variables}
     return subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600
     )
 
 

@@ -77,7 +77,7 @@ def log_of(code: str, oclgrind: Path, folder: Path, lanes: int) -> str:
         "OCLGRIND_CHECK_API": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=170
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return log.read_text() if log.exists() else ""

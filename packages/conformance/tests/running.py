@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SECONDS = 170
+SECONDS = 600
 
 SUITE = """
 import os

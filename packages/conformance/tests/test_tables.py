@@ -242,6 +242,25 @@ def test_a_random_kernel_that_fails_is_told_with_seed_and_text() -> None:
         random_kernels.check(device, InterpDevice(), sink, "seed 5")
 
 
+def test_a_random_kernel_is_never_cut_down_to_one_that_is_wrong_itself() -> None:
+    """A load without its gate reads beyond its buffer: that is an error of INTERP's, too."""
+
+    class NoGates(TextRenderer):
+        def render(self, program):
+            if any(n.op is Ops.LOAD and len(n.src) > 2 for n in program.instructions):
+                raise DeviceError("no gates here")
+            return super().render(program)
+
+    device = InterpDevice()
+    device.pairs = CompilerSet("INTERP", TARGET, [CompilerPair("NOGATES", "INTERP", NoGates)])
+    gated = lambda s: [n for n in s.toposort() if n.op is Ops.LOAD and len(n.src) > 2]  # noqa: E731
+    kernels = (random_kernels.random_kernel(s, TARGET) for s in range(99))
+    for sink, _ in zip(filter(gated, kernels), range(3)):
+        with pytest.raises(Fault, match="no gates here") as raised:
+            random_kernels.check(device, InterpDevice(), sink, "seed")
+        assert "touches element" not in str(raised.value)
+
+
 def test_a_random_tensor_program_is_cut_down_to_what_fails() -> None:
     lines = [random_tensors.Line(f"v{k}", text) for k, text in enumerate(
         ["v0 = Tensor([1, 2], device=DEVICE)", "v1 = v0 + 1", "v2 = v0 * 3", "v3 = v2 - 1"]

@@ -16,6 +16,7 @@ from running import run
 
 HERE = Path(__file__).parents[1]
 PACKAGE = "opgraft_conformance"
+SHIPPED = (".py", ".ini", ".ir", ".in", ".typed")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,8 @@ def test_the_wheel_has_the_suite_and_nothing_of_the_tree(wheel: Path) -> None:
     wanted = {
         f"{PACKAGE}/{path.relative_to(source).as_posix()}"
         for path in source.rglob("*")
-        if path.suffix in (".py", ".ini", ".ir", ".in", ".typed") and "__pycache__" not in path.parts
+        if path.suffix in (".py", ".ini", ".ir", ".in", ".typed")
+        and "__pycache__" not in path.parts
     }
     assert len([name for name in wanted if "/suite/test_" in name]) >= 7
     assert len([name for name in wanted if "/programs/" in name]) >= 10

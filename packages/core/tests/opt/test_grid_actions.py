@@ -257,3 +257,18 @@ def test_a_tuning_list_with_illegal_entries_is_gone_through() -> None:
     assert "131072 bytes of group memory, where 49152 is the most" in said
     assert "the schedule wants 4096 threads of a group; LANES64 has 1024" in said
     assert "Split(name='i', factor=64, kind=AxisKind.THREAD)" in said
+
+
+# ---- what the scheduler chooses
+
+
+def test_free_loops_that_are_not_seen_to_be_free_as_one_stay_two() -> None:
+    """A sum is shared along the loop between them; a kernel like this once could not be lowered."""
+    i0, i1, i2, k = loop(24, "i0"), loop(24, "i1"), loop(2, "i2"), over(3, "k")
+    value = param(1, 144).load((k * 2 + i2) * 24 + i0).reduce(Ops.ADD, k)
+    sink = kernel("between", param(0, 1152).store((i0 * 24 + i1) * 2 + i2, value).end(i0, i1, i2))
+    for target in (LANES32, LANES64):
+        program = lower(sink, target)
+        memory = fill(sink)
+        assert interpret(program, memory) == expected(sink, memory)
+        assert program.launch[1]

@@ -79,7 +79,7 @@ def _alone(sink: UOp, loops: list[UOp], target: Target) -> UOp:
     sink, loops = _vectors(sink, loops, target)
     sink, loops = _joined(sink, loops, target)
     for place, loop in enumerate(reversed(loops[-target.group_dims :])):
-        sink = Grid(loop.arg[0], 1 if place else _threads(loops, target)).apply(sink)
+        sink = attempt(sink, Grid(loop.arg[0], 1 if place else _threads(loops, target)))
     return sink
 
 
@@ -126,7 +126,10 @@ def _joined(sink: UOp, loops: list[UOp], target: Target) -> tuple[UOp, list[UOp]
         kernel = Kernel(sink)
         try:
             made = Fuse(loops[at].arg[0], loops[at + 1].arg[0]).apply(sink)
-            loops = [*loops[:at], _new(kernel, made, AxisKind.LOOP), *loops[at + 2 :]]
+            one = _new(kernel, made, AxisKind.LOOP)
+            if independent(Kernel(made), (one,)):
+                break  # what is known of each is not seen of the two in one
+            loops = [*loops[:at], one, *loops[at + 2 :]]
         except Refused:
             break
         sink = made
