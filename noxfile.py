@@ -138,6 +138,20 @@ def kit(session: nox.Session, device: str) -> None:
 
 
 @nox.session
+def intel(session: nox.Session) -> None:
+    """The kit on Intel's OpenCL for processors, from its wheels: native half, subgroups."""
+    install_packages(session, *with_needs("tensor", "conformance", "backend-cl"))
+    session.install(*GROUPS["test"], "intel-opencl-rt", "intel-cmplr-lib-rt")
+    library = Path(session.virtualenv.location).resolve() / "lib" / "libintelocl.so"
+    folder = Path(session.create_tmp()).resolve() / "vendors"
+    folder.mkdir(exist_ok=True)
+    (folder / "intel-cpu.icd").write_text(f"{library}\n")
+    env = {"OCL_ICD_VENDORS": str(folder), "LD_LIBRARY_PATH": str(library.parent)}
+    given = session.posargs or ("-n", workers()[1])
+    session.run("python", "-m", "opgraft_conformance", "CL", *given, env=env)
+
+
+@nox.session
 @nox.parametrize("device", [d for d, needs in DEVICES.items() if needs])
 def elsewhere(session: nox.Session, device: str) -> None:
     """The tests of core and tensor that take a device, on a device of another package."""

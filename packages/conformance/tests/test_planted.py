@@ -116,8 +116,8 @@ def test_a_race_between_a_launch_and_a_copy(tmp_path: Path) -> None:
         "device.py",
         "        launch.launch(self._function, self.program, handles, values, variables)\n",
         "        import threading\n"
-        "        def late():\n"
-        "            time.sleep(0.02)\n"
+        "        def late(kept=tuple(buffers)):\n"
+        "            time.sleep(0.3)\n"
         "            launch.launch(self._function, self.program, handles, values, variables)\n"
         "        thread = threading.Thread(target=late)\n"
         "        thread.start()\n"
