@@ -49,6 +49,23 @@ def compare(
     batch: Sequence[UOp], devices: Sequence[Device], rng: random.Random
 ) -> Iterator[tuple[UOp, str]]:
     """(expression, fault) of each expression of which a device stores other values."""
+    most = min(d.pairs.select().renderer.target.max_buffers for d in devices)
+    part: list[UOp] = []
+    taken = 0
+    for expression in batch:
+        needed = len(free_leaves(expression)) + 2  # as it is, and simplified
+        if part and taken + needed > most:
+            yield from _compare(part, devices, rng)
+            part, taken = [], 0
+        part.append(expression)
+        taken += needed
+    yield from _compare(part, devices, rng)
+
+
+def _compare(
+    batch: Sequence[UOp], devices: Sequence[Device], rng: random.Random
+) -> Iterator[tuple[UOp, str]]:
+    """The same, of as many expressions as a kernel has buffers for."""
     run = UOp.range(ROWS, "row")
     params: list[tuple[UOp, bytes]] = []
     stores: list[UOp] = []
