@@ -171,8 +171,10 @@ def docs(session: nox.Session) -> None:
     sources = [f"packages/{name}/src" for name in PACKAGES]
     # the kit's rows are tests of a device, not examples
     rows = "--ignore=packages/conformance/src/opgraft_conformance/suite"
-    session.run("pytest", "-q", *workers(), "--doctest-modules", rows, *sources)
-    session.run("pytest", "-q", "--doctest-glob=*.md", *PAGES)
+    # what the examples print is what a reader sees who has installed no plugin
+    env = {"OPGRAFT_PLUGINS": ""}
+    session.run("pytest", "-q", *workers(), "--doctest-modules", rows, *sources, env=env)
+    session.run("pytest", "-q", "--doctest-glob=*.md", *PAGES, env=env)
     # the tutorial's commands, in an environment of their own
     session.run("pytest", "-q", "packages/conformance/tests/test_tutorial.py")
 
