@@ -14,13 +14,11 @@ import itertools
 import math
 import random
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from opgraft import Device, DType, dtypes, using
-from opgraft.errors import LoweringError
 from opgraft.ir import Ops, Space, UOp
 from opgraft.ir.spec import check
 
@@ -28,6 +26,7 @@ from .execute import execute
 from .kernels import kernel, loop, over, param
 from .memory import fill
 from .oracle import Memory, Oracle
+from .seeds import try_seeds
 
 _EXTENTS: Final = (1, 2, 3, 5, 8, 9, 16, 17, 24)
 _POINTS: Final = 400  # of all loops of a statement together
@@ -357,21 +356,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     first, last = map(int, given.seeds.split(":"))
     devices = [Device[name] for name in given.devices.split(",")]
-    begin, faults, refused = time.perf_counter(), 0, 0
-    for seed in range(first, last):
-        try:
-            told = compare(AnyKernel(seed).make(), devices, seed)
-        except LoweringError as error:
-            refused += 1
-            print(f"seed {seed}: refused: {error}", flush=True)
-            continue
-        except Exception as error:  # a fault of whatever kind is to be told with its seed
-            told = f"{type(error).__name__}: {error}"
-        if told:
-            faults += 1
-            print(f"seed {seed}: {told}", flush=True)
-    seconds = time.perf_counter() - begin
-    print(f"{last - first} kernels, {refused} refused, {faults} faults, {seconds:.0f} s")
+    faults = try_seeds(
+        range(first, last), lambda seed: compare(AnyKernel(seed).make(), devices, seed)
+    )
     return 1 if faults else 0
 
 

@@ -11,8 +11,6 @@ import argparse
 import math
 import random
 import sys
-import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -21,7 +19,6 @@ import numpy as np
 
 from opgraft import Device, DType, dtypes, using
 from opgraft.devices.interp.executor import execute
-from opgraft.errors import LoweringError
 from opgraft.ir import Ops, Space, UOp
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.spec import check
@@ -31,6 +28,7 @@ from opgraft.target import Target
 
 from .kernels import kernel, loop, over, param
 from .memory import parameters
+from .seeds import try_seeds
 
 Arrays = dict[int, np.ndarray[Any, Any]]
 
@@ -401,22 +399,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first, last = map(int, given.seeds.split(":"))
     devices = [Device[name] for name in given.devices.split(",") if name]
     targets = [t for t in TARGETS if t.name in given.targets.split(",")]
-    begin, faults, refused = time.perf_counter(), 0, 0
-    for seed in range(first, last):
-        try:
-            told = compare(AnyProduct(seed).make(), devices, seed, targets)
-        except LoweringError as error:
-            refused += 1
-            print(f"seed {seed}: refused: {error}", flush=True)
-            continue
-        except Exception as error:  # a fault of whatever kind is to be told with its seed
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            told = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        if told:
-            faults += 1
-            print(f"seed {seed}: {told}", flush=True)
-    seconds = time.perf_counter() - begin
-    print(f"{last - first} kernels, {refused} refused, {faults} faults, {seconds:.0f} s")
+    faults = try_seeds(
+        range(first, last), lambda seed: compare(AnyProduct(seed).make(), devices, seed, targets)
+    )
     return 1 if faults else 0
 
 
