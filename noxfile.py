@@ -27,7 +27,7 @@ DEVICES = {"CPU": (), "INTERP": (), "INTERP/LANES32": (), "CL": ("backend-cl",)}
 """Devices that tests run on here (with a pair of theirs), and the packages that bring them."""
 PYTHONS = ("3.11", "3.12", "3.13")
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
-CODE = ("packages", "examples", "benchmarks", "dev.py", "noxfile.py")
+CODE = ("packages", "examples", "benchmarks", "conftest.py", "dev.py", "noxfile.py")
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
@@ -111,7 +111,8 @@ def tests(session: nox.Session, package: str) -> None:
     """The tests of one package, with what it needs and no other package of ours."""
     install_packages(session, *with_needs(package, *TESTED_WITH.get(package, ())))
     session.install(*GROUPS["test"])
-    session.run("pytest", *(session.posargs or workers()), f"packages/{package}/tests")
+    chosen = session.posargs or workers()
+    session.run("pytest", *chosen, f"packages/{package}/tests", env={"OPGRAFT_CHECK": "full"})
 
 
 @nox.session(python=PYTHONS)

@@ -24,6 +24,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.thorough
 def test_the_kernels_are_as_recorded() -> None:
     corpus = load("corpus")
     recorded = {name: corpus.text_of(sink) for name, sink in corpus.kernels()}

@@ -12,7 +12,7 @@ from opgraft_tensor.exchange import storage_values
 from opgraft_tensor.realize import realize
 from oracle import evaluate_numpy
 from planning import CPU, check
-from tested import COMPILED
+from tested import COMPILED, sampled
 
 PRICES = {
     "as it is": CPU,
@@ -25,7 +25,7 @@ PRICES = {
 
 
 @pytest.mark.parametrize("prices", PRICES.values(), ids=list(PRICES))
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", sampled(range(6), 3))
 def test_random_programs_equal_numpy(block: int, prices: object) -> None:
     for seed in range(block * 12, block * 12 + 12):
         outputs = random_programs.program(seed)
@@ -34,7 +34,7 @@ def test_random_programs_equal_numpy(block: int, prices: object) -> None:
         check(outputs, prices, live, tolerance=0.0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("seed", range(500, 512))
+@pytest.mark.parametrize("seed", sampled(range(500, 512), 3))
 def test_random_programs_run_on_the_default_device(seed: int) -> None:
     # no tensor holds the inputs: they may be overwritten, so they are no outputs here
     outputs = [o for o in random_programs.program(seed) if o.op is not Ops.BUFFER]

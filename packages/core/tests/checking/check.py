@@ -20,6 +20,7 @@ from opgraft.dtype import DType, dtypes
 from opgraft.errors import RewriteError
 from opgraft.ir import PatternMatcher, UOp
 from opgraft.ir.rule import Rule
+from tested import at
 
 from . import lifted, pairs
 from .instances import FLOATS, Filler, NoInstance
@@ -67,6 +68,7 @@ class Effort:
     seed: int = 1
 
 
+QUICK: Final = Effort(instances=5, attempts=100, proofs=1, assignments=1024, slow=12)
 LONG: Final = Effort(
     instances=200, attempts=4000, proofs=10, assignments=1 << 16, slow=200, pairs=512
 )
@@ -79,14 +81,14 @@ _AT_IMPORT: Final = ("_not", "_negative", "_chained", "<lambda>", "Sum")
 # How often the groups are gone through for a rule that fires in few of them.
 _ROUNDS: Final = 4
 # How often a rule with lines that were not reached is drawn again; and those with helpers.
-_TURNS: Final = 4
+_TURNS: Final = 12
 _TOOL: Final = 4  # a number that sys.monitoring has reserved for nobody
 _MORE: Final = 3
 
 
 def effort_from_environment() -> Effort:
-    """The quick effort, or with OPGRAFT_CHECK=long the long one."""
-    return LONG if os.environ.get("OPGRAFT_CHECK") == "long" else Effort()
+    """The one that OPGRAFT_CHECK names (see tested.py)."""
+    return at(QUICK, Effort(), LONG)
 
 
 @dataclass

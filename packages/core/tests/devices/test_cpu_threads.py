@@ -172,6 +172,7 @@ print("done")
 SANITIZERS = ["thread", "address,undefined"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_the_runtime_has_no_races_and_no_stray_accesses(tmp_path: Path, sanitizer: str) -> None:
     """Four callers, the pool, and the allocator at once, under the compiler's sanitizers."""

@@ -85,6 +85,7 @@ def test_equal_operands_are_bounded_like_any() -> None:
             assert holds(bounds(UOp(op, out, (x, x))), values)
 
 
+@pytest.mark.thorough
 def test_every_pair_of_4_bit_intervals_is_bounded_soundly_and_as_tightly_as_before() -> None:
     kinds = [dtypes.narrow(4, True), dtypes.narrow(4, False)]
     lines = [f"{op.name} {d} {share_exact(op, d):.4f}" for op in BINARY for d in kinds]

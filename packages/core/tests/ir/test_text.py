@@ -230,6 +230,7 @@ def test_errors_say_where_and_what_was_expected(text: str, message: str) -> None
     assert message in str(raised.value)
 
 
+@pytest.mark.thorough
 def test_a_chain_of_100_000_nodes_is_printed_parsed_and_shown() -> None:
     total = X
     for i in range(100_000):

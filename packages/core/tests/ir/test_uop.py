@@ -369,6 +369,7 @@ def test_a_long_chain_is_substituted() -> None:
     assert len(value.substitute({a: b}).toposort()) == LONG + 1
 
 
+@pytest.mark.thorough
 def test_a_chain_of_40000_distinct_additions_survives_everything() -> None:
     value = UOp.variable("x", 0, 1, dtypes.int64)
     for i in range(40_000):

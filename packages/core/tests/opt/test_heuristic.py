@@ -16,6 +16,7 @@ from opgraft.opt.axes import Kernel
 from opgraft.opt.heuristic import schedule, tile_copies
 from opgraft.opt.separate import SeparateReduces
 from opgraft.target import Target
+from tested import sampled
 
 CPU = Target("test", vector_bytes=32, vector_registers=16, cores=2, fma=frozenset({dtypes.float32}))
 TARGETS = {
@@ -38,7 +39,7 @@ def test_a_schedule_keeps_the_meaning(name: str, target: Target) -> None:
     assert expected(schedule(sink, target), memory) == expected(sink, memory)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", sampled(range(25), 3))
 def test_a_schedule_of_a_random_kernel_keeps_the_meaning(seed: int) -> None:
     sink = kernels.RandomKernel(seed).make()
     memory = fill(sink, seed)

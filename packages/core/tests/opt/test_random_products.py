@@ -13,7 +13,7 @@ from opgraft.opt.heuristic import schedule
 from opgraft.opt.pack import Pack
 from opgraft.opt.tile import Tile
 from opgraft.target import Target
-from tested import COMPILED
+from tested import COMPILED, sampled
 
 SEEDS = (0, 3, 8, 11, 13)
 SMALL = next(t for t in TARGETS if t.name == "small")
@@ -26,7 +26,7 @@ def test_many_of_these_kernels_are_tiled_and_packed() -> None:
     assert sum(isinstance(a, Pack) for a in steps) >= 4
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 2))
 def test_a_random_product_is_itself_on_every_target(seed: int) -> None:
     device = Device[COMPILED]
     assert compare(AnyProduct(seed).make(), [device], seed, TARGETS) == ""

@@ -250,6 +250,7 @@ def test_a_kernel_runs_its_part_of_the_parallel_range(run_program: Callable[...,
     assert got.tolist() == [0, 0, 0, 0, 12, 15, 18, 0, 0, 0]
 
 
+@pytest.mark.thorough
 def test_a_chain_of_100000_operations_is_as_many_statements() -> None:
     out, x = param(0, dtypes.int32, 1), param(1, dtypes.int32, 1)
     value = load(x, i32(0), 1)

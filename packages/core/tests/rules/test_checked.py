@@ -1,6 +1,6 @@
 """Every built-in equality is checked by machine; wrong ones are caught; random graphs agree.
 
-The quick effort runs here; OPGRAFT_CHECK=long runs the long one (see checking/check.py).
+The quick effort runs here; OPGRAFT_CHECK=full or long runs those (see checking/check.py).
 """
 
 from __future__ import annotations

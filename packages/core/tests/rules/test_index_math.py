@@ -150,6 +150,7 @@ def test_a_negated_comparison_is_a_comparison() -> None:
     assert simplify(x <= 5) is (x < 6)
 
 
+@pytest.mark.thorough
 def test_a_long_sum_is_linear() -> None:
     parts = [UOp.variable(f"v{n}", 0, 9) for n in range(20_000)]
     total = parts[0]
