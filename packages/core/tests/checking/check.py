@@ -10,20 +10,20 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any, Final
 
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import RewriteError
-from opgraft.ir import PatternMatcher, UOp
+from opgraft.ir import PatternMatcher, UOp, UPat
 from opgraft.ir.rule import Rule
 from tested import at
 
 from . import lifted, pairs
-from .instances import FLOATS, Filler, NoInstance
+from .instances import FLOATS, Filler, NoInstance, looped
 from .judge import judge
 
 
@@ -66,6 +66,7 @@ class Effort:
     steps: int = 400_000  # of z3, per proof
     pairs: int = 3  # values of 16 bits that are tried against all 65,536, per rule of two
     seed: int = 1
+    loops: bool = False  # whether half of the instances have loops' indices for their variables
 
 
 QUICK: Final = Effort(instances=5, attempts=100, proofs=1, assignments=1024, slow=12)
@@ -231,20 +232,24 @@ class Reached:
         return sorted(set(found))
 
 
-def check_rule(rule: Rule, effort: Effort, reached: Reached) -> Record:
-    """Draw, run, judge; one record."""
+def check_rule(
+    rule: Rule, effort: Effort, reached: Reached, shapes: Sequence[UPat] = ()
+) -> Record:
+    """Draw, run, judge; one record. `shapes`: what to draw from besides the rule's own pattern."""
     begin = time.perf_counter()
     record = Record(rule)
     matcher = PatternMatcher([rule])
     groups: Sequence[Group] = GROUPS
-    for turn in range(_ROUNDS):
+    for turn in range(_ROUNDS * (1 + len(shapes))):
         for group in groups:
             rng = random.Random(f"{effort.seed} {rule.name} {group.name} {turn}")
-            _check_group(record, matcher, group, effort, rng, reached)
+            drawn = (rule.pattern, *shapes)[turn % (1 + len(shapes))]
+            _check_group(record, matcher, group, effort, rng, reached, drawn)
             if record.faults:
                 break
         # what fires in few groups is drawn there more often
-        groups = [group for group in GROUPS if group.name in record.fired]
+        if turn >= len(shapes):
+            groups = [group for group in GROUPS if group.name in record.fired]
         if record.faults or sum(record.fired.values()) >= 4 * effort.instances:
             break
     record.seconds = time.perf_counter() - begin
@@ -258,6 +263,7 @@ def _check_group(
     effort: Effort,
     rng: random.Random,
     reached: Reached,
+    drawn: UPat | None = None,
 ) -> None:
     filler = Filler(rng, group.among)
     reached.rule = record.rule.name
@@ -268,10 +274,12 @@ def _check_group(
         if fruitless > 60 and not seen:
             break  # this group does not suit the rule's pattern
         try:
-            before = filler.draw(record.rule.pattern)
+            before = filler.draw(record.rule.pattern if drawn is None else drawn)
         except (NoInstance, OverflowError):
             fruitless += 1
             continue
+        if effort.loops and rng.random() < 0.5:
+            before = looped(before, rng)
         if before in seen:
             continue
         try:
@@ -319,19 +327,27 @@ def _check_group(
 
 
 def check(
-    rules: Iterable[Rule], effort: Effort | None = None, reached: Reached | None = None
+    rules: Iterable[Rule],
+    effort: Effort | None = None,
+    reached: Reached | None = None,
+    shapes: Mapping[str, Sequence[UPat]] = MappingProxyType({}),
 ) -> Iterator[Record]:
-    """A record of each rule; those whose lines were not all reached get more draws at the end."""
+    """A record of each rule; those whose lines were not all reached get more draws at the end.
+
+    `shapes`: by name of a rule, narrower patterns to draw from besides.
+    """
     watch = reached or Reached()
     try:
-        yield from _checked(rules, effort or effort_from_environment(), watch)
+        yield from _checked(rules, effort or effort_from_environment(), watch, shapes)
     finally:
         if reached is None:
             watch.close()
 
 
-def _checked(rules: Iterable[Rule], effort: Effort, reached: Reached) -> Iterator[Record]:
-    done = [check_rule(rule, effort, reached) for rule in rules]
+def _checked(
+    rules: Iterable[Rule], effort: Effort, reached: Reached, shapes: Mapping[str, Sequence[UPat]]
+) -> Iterator[Record]:
+    done = [check_rule(rule, effort, reached, shapes.get(rule.name, ())) for rule in rules]
     wider = replace(
         effort,
         instances=effort.instances * 4,
@@ -346,7 +362,11 @@ def _checked(rules: Iterable[Rule], effort: Effort, reached: Reached) -> Iterato
                 # a group in which nothing fired does not suit the pattern
                 if group.name in record.fired and reached.missing(code) and not record.faults:
                     rng = random.Random(f"{effort.seed} {record.rule.name} {group.name} {turn}")
-                    _check_group(record, PatternMatcher([record.rule]), group, wider, rng, reached)
+                    more = (record.rule.pattern, *shapes.get(record.rule.name, ()))
+                    drawn = more[turn % len(more)]
+                    _check_group(
+                        *(record, PatternMatcher([record.rule]), group, wider, rng, reached, drawn)
+                    )
         record.unreached = reached.missing(code)
         record.seconds += time.perf_counter() - begin
         yield record
