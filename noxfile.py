@@ -148,7 +148,8 @@ def intel(session: nox.Session) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "intel-cpu.icd").write_text(f"{library}\n")
     env = {"OCL_ICD_VENDORS": str(folder), "LD_LIBRARY_PATH": str(library.parent)}
-    given = session.posargs or ("-n", workers()[1])
+    known = str(ROOT / "packages" / "backend-cl" / "tests" / "intel_faults.txt")
+    given = session.posargs or ("-n", workers()[1], "--expected", known)
     session.run("python", "-m", "opgraft_conformance", "CL", *given, env=env)
 
 

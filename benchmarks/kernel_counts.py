@@ -19,6 +19,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packages" / "core" / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packages" / "tensor" / "tests"))
 
 import programs

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("startup", "realize", "rewriting", "kernel_counts", "workloads")
+BENCHMARKS = ("startup", "realize", "rewriting", "kernel_counts", "jit", "workloads")
 
 
 def main() -> int:

@@ -88,5 +88,6 @@ def test_half_is_native_where_the_device_computes_in_it() -> None:
     assert "((half)0.0999755859375f)" in source
     assert "((half)INFINITY)" in source
     assert "vload_half" not in source
-    subgroups = SubgroupRenderer(native).render(made)
-    assert "__kernel __attribute__((intel_reqd_sub_group_size(16)))" in subgroups
+    subgroups = replace(native, extra=(("subgroup_matrix", 16),))
+    head = "__kernel __attribute__((intel_reqd_sub_group_size(16)))"
+    assert head in SubgroupRenderer(subgroups).render(made)

@@ -187,6 +187,7 @@ def test_the_table_says_name_form_default_and_meaning_of_each() -> None:
         "PLUGINS",
         "CACHE",
         "CACHE_SIZE",
+        "CALIBRATION",
         "FLOAT",
         "SEARCH",
         "SPEC",

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opgraft.api import errors
-from opgraft_egraph.exact import Problem, solve, tree_optimum
+from opgraft_egraph.exact import QUICK, Effort, Problem, solve, tree_optimum
 from opgraft_egraph.exact.ascent import ascend, surplus, violated_cut
 from opgraft_egraph.exact.bottomup import cheapest_trees, greedy_dag
+from opgraft_egraph.exact.effort import Meter
 from opgraft_egraph.exact.program import solve_program
 from opgraft_egraph.exact.reduction import Reduced
+
+FOREVER = Effort(math.inf, math.inf)
 
 
 def brute_force(problem: Problem) -> int | None:
@@ -53,7 +56,7 @@ def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
         with pytest.raises(errors.OpgraftError, match="has no term"):
             solve(problem)
         return
-    found = solve(problem, math.inf)
+    found = solve(problem, FOREVER)
     assert found.proved
     assert problem.price(found.choice) == wanted
     assert found.cost == problem.cost(wanted) == found.lower
@@ -109,7 +112,7 @@ def test_agrees_with_an_integer_program(seed: int) -> None:
     optimize = pytest.importorskip("scipy.optimize", reason="SciPy is not installed")
     numpy = pytest.importorskip("numpy")
     problem = hard_problem(seed)
-    found = solve(problem, math.inf)
+    found = solve(problem, FOREVER)
     assert found.proved
     count, nodes = len(problem.members), len(problem.classes)
     rows: list[Any] = []
@@ -145,17 +148,17 @@ def test_what_is_left_can_be_solved_as_an_integer_program(seed: int) -> None:
     """It takes circles and all, and knows when nothing is cheaper."""
     pytest.importorskip("scipy", reason="SciPy is not installed")
     problem = hard_problem(seed)
-    wanted = solve(problem, math.inf, program=False)
+    wanted = solve(problem, FOREVER)
     units = problem.price(wanted.choice)
     assert units is not None
     reduced = Reduced(problem)
     reduced.simplify()
-    chosen, settled = solve_program(reduced, units + 1 - reduced.base, math.inf)
+    chosen, settled = solve_program(reduced, units + 1 - reduced.base, Meter(FOREVER))
     assert settled
     assert chosen is not None
     assert violated_cut(reduced, chosen) is None
     assert problem.price(reduced.lift(chosen)) == units
-    assert solve_program(reduced, units - reduced.base, math.inf) == (None, True)
+    assert solve_program(reduced, units - reduced.base, Meter(FOREVER)) == (None, True)
 
 
 def test_a_cut_is_found_where_a_choice_runs_in_a_circle() -> None:
@@ -173,26 +176,37 @@ def test_never_costlier_than_quick_choices_and_says_how_far_off_it_may_be(seed: 
     greedy = {**trees, **greedy_dag(problem)}
     quick = min(p for p in (problem.price(trees), problem.price(greedy)) if p is not None)
     # no branch is looked at: what is found then still is complete
-    short = solve(problem, math.inf, branches=0)
-    full = solve(problem, math.inf)
+    short = solve(problem, QUICK)
+    full = solve(problem, FOREVER)
     assert problem.price(short.choice) is not None
     assert full.cost <= short.cost <= problem.cost(quick)
     assert short.lower <= full.cost
     assert full.proved
 
 
-def test_a_limit_of_branches_gives_the_same_choice_again() -> None:
+def test_steps_end_a_search_at_the_same_place_each_time() -> None:
     problem = hard_problem(11, 100)
-    first, second = (solve(problem, math.inf, branches=3) for _ in range(2))
-    assert first.choice == second.choice
-    assert first.how == second.how
+    first, second = (solve(problem, Effort(20_000, math.inf)) for _ in range(2))
+    assert (first.stop, first.proved, first.repeatable) == ("steps", False, True)
+    assert first.steps == second.steps < 25_000
+    assert (first.choice, first.how, first.lower) == (second.choice, second.how, second.lower)
+    assert first.lower < first.cost
+
+
+@pytest.mark.parametrize("steps", [0, 300, 3_000, 30_000, 300_000])
+def test_more_steps_never_cost_more(steps: int) -> None:
+    problem = hard_problem(5, 60)
+    found, more = (solve(problem, Effort(n, math.inf)) for n in (steps, 10 * steps + 100))
+    assert found.cost >= more.cost >= more.lower
+    assert (found.stop == "proved") == found.proved
 
 
 def test_a_deadline_that_has_passed_still_gives_a_complete_choice() -> None:
     problem = hard_problem(5, 200)
-    found = solve(problem, 1e-9)
+    found = solve(problem, Effort(seconds=1e-9))
     assert problem.price(found.choice) is not None
     assert found.lower <= found.cost
+    assert (found.stop, found.repeatable) == ("seconds", False)
 
 
 def test_what_is_shared_is_paid_once() -> None:
@@ -241,5 +255,5 @@ def test_long_chains_need_no_recursion() -> None:
     count = 50_000
     children = [[i + 1] for i in range(count - 1)]
     problem = Problem(range(count), [*children, []], [1] * count, [0])
-    assert solve(problem, 60.0).cost == count
+    assert solve(problem, FOREVER).cost == count
     assert tree_optimum(problem).cost == count

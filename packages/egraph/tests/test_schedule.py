@@ -56,7 +56,8 @@ class TestLimits:
         graph = EGraph(total(9), EqualitySet([ASSOCIATE]), engine=engine)
         report = graph.run(Schedule(nodes=100, rounds=0, seconds=0.0, matches=0))
         assert report.stop == "nodes"
-        assert 100 < report.nodes <= 164
+        # the C engine stops within a right side, the other at its end
+        assert 90 < report.nodes <= (104 if engine is ReferenceEngine else 100)
         (made,) = graph.extract()
         assert len(made.toposort()) == len(total(9).toposort())
 
@@ -136,6 +137,9 @@ class TestOptimizer:
         made = optimize(root, optimizer=EGraphOptimizer())
         assert made.sink is A
         assert made.optimizer == "egraph"
+        assert (made.stop, made.cost_after) == ("nothing to explore", 0.0)
+        made = optimize(root, cost=CostModel(), optimizer=EGraphOptimizer())
+        assert made.sink is A
         assert made.stop in ("saturated", "rounds")
         assert (made.cost_before, made.cost_after) == (CostModel().graph(root), 0.0)
         assert set(made.times) == {"greedy", "saturate", "extract"}

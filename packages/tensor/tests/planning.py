@@ -49,7 +49,7 @@ def check(
     graph = canonical(list(outputs), lambda b: b not in live)
     made = draft(graph.outputs, prices)
     verify(made)
-    plan = assemble(graph.outputs, made)
+    plan = assemble(made)
     inputs = [s.host for s in graph.storages]
     found = run_plan(plan, inputs)
     expected = [evaluate_numpy(o) for o in outputs]

@@ -3,7 +3,8 @@
 A function is a list of steps drawn from a seed; it works on its arguments, on tensors that it knows
 from elsewhere, on parts of them, with assignments, gradients, tensors kept outside and results in
 containers. Both worlds get the same calls, and the same changes between calls; whatever any name
-holds is compared after each. `python random_captures.py --seeds 0:500 [--device CPU]`.
+holds is compared after each. With core's tests on the path (PYTHONPATH=packages/core/tests):
+`python random_captures.py --seeds 0:500 [--device CPU]`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import argparse
 import gc
 import random
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from kernel_forms.seeds import try_seeds
 from opgraft_tensor import Tensor, jit
 from opgraft_tensor.jit import CaptureError
 
@@ -116,7 +117,8 @@ def body_of(seed: int) -> Callable[[World], Callable[..., Any]]:
             if form == 2:
                 return last.reshape(6), last[0], last
             if form == 3:
-                return (last * 1, world.known[0], y)
+                as_it_is = pool[int(gradient * len(pool))].clone()
+                return (last * 1, as_it_is, world.known[0], y)
             world.kept["last"] = last + 0
             return world.kept["last"]
 
@@ -190,21 +192,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="CPU")
     given = parser.parse_args(arguments)
     first, last = map(int, given.seeds.split(":"))
-    begin, faults, refused = time.perf_counter(), 0, 0
-    for seed in range(first, last):
-        try:
-            told = compare(seed, given.device)
-        except CaptureError as error:
-            refused += 1
-            print(f"seed {seed}: refused: {error}", flush=True)
-            continue
-        except Exception as error:  # a fault of whatever kind is to be told with its seed
-            told = f"{type(error).__name__}: {error}"
-        if told:
-            faults += 1
-            print(f"seed {seed}: {told}", flush=True)
-    seconds = time.perf_counter() - begin
-    print(f"{last - first} functions, {refused} refused, {faults} faults, {seconds:.0f} s")
+    faults = try_seeds(
+        range(first, last),
+        lambda seed: compare(seed, given.device),
+        refusal=CaptureError,
+        what="functions",
+    )
     return 1 if faults else 0
 
 

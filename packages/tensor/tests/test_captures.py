@@ -152,6 +152,20 @@ def test_results_that_are_arguments_without_change_carry_no_gradient() -> None:
         assert not captured(given).requires_grad
 
 
+def test_values_that_are_arguments_or_known_as_they_are_follow_each_call() -> None:
+    """They were those of the captured call, where no kernel read the argument."""
+    known = Tensor([0.0])
+    captured = jit(lambda x: (x * 1, x, known * 1, x.clone()))
+    for n in range(CALLS):
+        known += 1
+        once, same, outside, copied = captured(Tensor([float(n)]))
+        assert [t.item() for t in (once, same, outside, copied)] == [n, n, n + 1, n]
+        once += 5
+        outside *= 3
+        copied -= 1
+        assert (same.item(), known.item()) == (n, n + 1)
+
+
 def test_seeding_inside_is_refused() -> None:
     def seeded(x: Tensor) -> Tensor:
         manual_seed(5)

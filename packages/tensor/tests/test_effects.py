@@ -162,6 +162,25 @@ def test_a_region_that_reads_its_neighbours_is_made_fresh() -> None:
     assert made.rounds == 2
 
 
+def test_a_region_that_reads_others_of_the_same_array_is_stored_in_place() -> None:
+    """What is read lies where nothing is written, so no order matters."""
+    x = x_of(33, LARGE)
+    made = check([graph.write(x, ((0, 50, 1),), part(x, 50, 50))])
+    assert in_place(made) == [True]
+    v = x_of(34, LARGE)
+    for i in range(3):
+        v = graph.write(v, ((i * 100, 50, 1),), part(v, i * 100 + 50, 50))
+    assert in_place(check([v])) == [True] * 3
+
+
+def test_half_of_an_array_is_stored_alone() -> None:
+    x = x_of(35, LARGE)
+    made = check([graph.write(x, ((0, LARGE // 2, 1),), add(part(x, 0, LARGE // 2), 1.0))])
+    assert in_place(made) == [True]
+    ((_, ranges),) = [(n, n.src[1:]) for n in made.kernels[0].sink.toposort() if n.op is Ops.END]
+    assert [r.src[0].arg for r in ranges] == [LARGE // 2]
+
+
 def test_a_region_that_reads_its_own_elements_stays_in_place() -> None:
     x = x_of(22, LARGE)
     made = check([graph.write(x, ((1, 50, 1),), mul(part(x, 1, 50), 10.0))])
@@ -221,7 +240,14 @@ def test_scatter_by_a_narrow_index_never_wraps_around() -> None:
 
 
 @pytest.mark.parametrize(
-    "prices", [CPU, Prices(launch=0.0), Prices(dram=1e3), Prices(dram=0.01, launch=0)]
+    "prices",
+    [
+        CPU,
+        Prices(launch=0.0, parting=0.0),
+        Prices(dram=1e3),
+        Prices(dram=1e3, launch=0.0, parting=0.0),
+        Prices(dram=0.01, launch=0.0),
+    ],
 )
 def test_random_programs_of_assignments(prices: Prices) -> None:
     """Slices of two arrays assigned from each other, with lazy readers in between."""

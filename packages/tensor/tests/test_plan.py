@@ -242,14 +242,27 @@ def test_blocks_depend_on_the_shape_alone() -> None:
         assert made.arrays[made.kernels[0].arrays[1]].shape == (64,)
 
 
-@pytest.mark.parametrize("size", [(1 << 15,), (40009,), (33, 1001), (2, 50000), (7, 5, 3001)])
+@pytest.mark.parametrize(
+    "size", [(1 << 15,), (40009,), (33, 1001), (2, 50000), (7, 5, 3001), (20011, 17)]
+)
 def test_split_reductions_have_the_same_value(size: tuple[int, ...]) -> None:
     values = RNG.integers(-50, 50, size)
     x = array(values, dtypes.int64)
-    for axes in {tuple(range(len(size))), (len(size) - 1,)}:
+    for axes in {tuple(range(len(size))), (len(size) - 1,), (0,)}:
         found = split_reduction(Ops.ADD, axes, x)
         assert graph.shape(found) == tuple(n for a, n in enumerate(size) if a not in axes)
         check([found])
+
+
+@pytest.mark.parametrize(("size", "axes"), [((1_000_003,), (0,)), ((20_011, 17), (0,))])
+def test_few_results_of_many_elements_are_shared_out(
+    size: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    """Also where no number of blocks divides them, and where the results are a narrow row."""
+    found = canonical([graph.reduce_axis(rand(*size), Ops.ADD, axes)], lambda _: False)
+    made = schedule(found.outputs, CPU)
+    stored = [made.arrays[a].shape for kernel in made.kernels for a in kernel.arrays]
+    assert any(16 <= s[0] <= 256 and s[1:] == size[1:] for s in stored if len(s) == len(size))
 
 
 def test_a_position_beyond_32_bits_is_exact() -> None:

@@ -13,6 +13,9 @@ _RESERVED: Final = 256
 """Bytes of a kernel's arguments that are left to variables."""
 _LAUNCH: Final = 4e5
 """Of a processor, measured with PoCL: a launch takes some 20 microseconds."""
+_WIDE_ATOMICS: Final = {"cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"}
+_ENABLED: Final = {"cl_khr_fp64", "cl_khr_fp16", *_WIDE_ATOMICS}
+"""What a source has to ask for."""
 _LOCKSTEP: Final = (
     (0x1067, None),  # CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE
     (0x4003, "cl_nv_device_attribute_query"),
@@ -23,7 +26,6 @@ FALLBACK: Final = Target(
     name="CL",
     arch="any",
     compute=frozenset(dtypes.all) - {dtypes.float16, dtypes.bfloat16},
-    vector_bytes=16,
     max_lanes=16,
     group_dims=3,
     max_parallel_dims=3,
@@ -45,19 +47,18 @@ def detect(found: Found, index: int) -> Target:
     chosen, single = int(settings.get("CL_LANES")), number(0x101B)
     is_cpu = chosen == 1 or (not chosen and not found.kind & 12)
     double = "cl_khr_fp64" in extensions or number(0x1032) != 0
-    half = "cl_khr_fp16" in extensions
     lacking = {dtypes.bfloat16}
     lacking |= set() if double else {dtypes.float64}
-    lacking |= set() if half else {dtypes.float16}
+    lacking |= set() if "cl_khr_fp16" in extensions else {dtypes.float16}
     fused = {dtypes.float64} if double else set()
     fused |= {dtypes.float32} if single & _FMA else set()
     cache = number(0x101E)
+    listed = driver.read(ask, found.device, 0x4108)  # CL_DEVICE_SUB_GROUP_SIZES_INTEL
+    sizes = [size for size in memoryview(listed).cast("P") if size in (8, 16)]
     facts = {
-        "double": double,
-        "half": half,
+        "extensions": tuple(sorted(extensions & _ENABLED)),
         "exact_division": bool(single & driver.EXACT_DIVISION),
-        "wide_atomics": _has(extensions, "cl_khr_int64_base_atomics"),
-        "subgroup_matrix": _has(extensions, MATRIX),
+        "subgroup_matrix": min(sizes, default=0) if MATRIX in extensions else 0,
         "index": index,
     }
     lanes = 32  # as most have; fewer in lockstep are served by it as well
@@ -93,16 +94,11 @@ def detect(found: Found, index: int) -> Target:
 MATRIX: Final = "cl_intel_subgroup_matrix_multiply_accumulate"
 
 
-def _has(extensions: set[str], *wanted: str) -> bool:
-    return extensions.issuperset(wanted)
-
-
 def _atomics(extensions: set[str]) -> frozenset[tuple[Ops, DType]]:
     """Core since 1.1 for 32 bits; more by extension; floats are added by compare-and-swap."""
     found = {(op, dtype) for op in GroupOp.ATOMIC for dtype in (dtypes.int32, dtypes.uint32)}
     found.add((Ops.ADD, dtypes.float32))
-    wide = "cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"
-    if _has(extensions, *wide):
+    if extensions >= _WIDE_ATOMICS:
         found |= {(op, dtype) for op in GroupOp.ATOMIC for dtype in (dtypes.int64, dtypes.uint64)}
         if "cl_khr_fp64" in extensions:
             found.add((Ops.ADD, dtypes.float64))

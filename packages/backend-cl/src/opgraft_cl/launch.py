@@ -31,7 +31,6 @@ class ClExecutable(Executable):
         weakref.finalize(self, _release, library, context, self._kernel).atexit = False
         self._set: list[object] = [None] * (2 * len(program.params) + len(program.variables))
         self._offset = ffi.new("cl_ulong *")
-        self._sizes: dict[object, tuple[int, Any, Any]] = {}
         varies = any(not isinstance(count, int) for count in program.launch[0])
         self._fixed = None if varies else self._grid(())
         threads = math.prod(program.launch[1])
@@ -82,15 +81,9 @@ class ClExecutable(Executable):
     def _grid(self, variables: Sequence[Scalar]) -> tuple[int, Any, Any]:
         """Dimensions (0: nothing to run), threads in all, threads of a group."""
         groups, threads = self.program.grid(variables) if variables else self.program.launch
-        known = self._sizes.get(groups)
-        if known is None:
-            dimensions = 0 if 0 in groups else max(1, len(groups))
-            total = ffi.new("size_t[3]", [g * t for g, t in zip(groups, threads)] or [1])
-            local = ffi.new("size_t[3]", list(threads) or [1])
-            if len(self._sizes) > 64:
-                self._sizes.clear()
-            known = self._sizes[groups] = (dimensions, total, local)
-        return known
+        total = ffi.new("size_t[3]", [g * t for g, t in zip(groups, threads)] or [1])
+        local = ffi.new("size_t[3]", list(threads) or [1])
+        return 0 if 0 in groups else max(1, len(groups)), total, local
 
     def _bind(self, handles: Sequence[Memory], variables: Sequence[Scalar]) -> None:
         """Set the arguments, as renderer.py orders them, that differ from the last launch's."""

@@ -118,7 +118,7 @@ _PAIRS: Final = (
     CompilerPair("CL", "CL", _renderer, _compiler, 10, "the driver's own compiler"),
     CompilerPair(
         "INTEL", "CL", _matrix_renderer, _matrix_compiler, 0,
-        "the same in subgroups, for devices with Intel's matrix units; not verified yet",
+        "the same in subgroups, for devices with Intel's matrix units; not run on one yet",
     ),
 )  # fmt: skip
 

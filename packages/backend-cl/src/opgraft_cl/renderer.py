@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, Final
 
-from opgraft.api import DType, Ops, Space, Target, UOp, VectorRenderer, Writer, dtypes
+from opgraft.api import (
+    DType,
+    MatrixLayout,
+    MatrixUnit,
+    Ops,
+    Space,
+    Target,
+    UOp,
+    VectorRenderer,
+    Writer,
+    dtypes,
+)
 
-_FLOATS: Final = (dtypes.float16, dtypes.float32, dtypes.float64)
+_FLOATS: Final = {dtypes.float16: "half", dtypes.float32: "float", dtypes.float64: "double"}
 _ATOMIC_ADD: Final = """void {name}(volatile {space} {word}*p,{kind} x){{
  union{{{word} bits;{kind} value;}}was,now;{word} seen={swap}(p,0,0);
  do{{was.bits=seen;now.value=was.value+x;seen={swap}(p,was.bits,now.bits);}}
@@ -25,32 +37,20 @@ class ClRenderer(VectorRenderer):
 
     suffix: ClassVar[str] = ".cl"
     types: ClassVar[Mapping[DType, str]] = {
-        dtypes.bool: "bool",
+        **VectorRenderer.types,
         dtypes.int8: "char",
         dtypes.uint8: "uchar",
-        dtypes.int16: "short",
         dtypes.uint16: "ushort",
-        dtypes.int32: "int",
         dtypes.uint32: "uint",
         dtypes.int64: "long",
         dtypes.uint64: "ulong",
         dtypes.float16: "ushort",
         dtypes.bfloat16: "ushort",
-        dtypes.float32: "float",
-        dtypes.float64: "double",
         dtypes.index: "long",
     }
     stored: ClassVar[Mapping[DType, str]] = {dtypes.bool: "uchar"}
-    infinity: ClassVar[Mapping[DType, str]] = {
-        dtypes.float16: "((half)INFINITY)",
-        dtypes.float32: "INFINITY",
-        dtypes.float64: "((double)INFINITY)",
-    }
-    nan: ClassVar[Mapping[DType, str]] = {
-        dtypes.float16: "((half)NAN)",
-        dtypes.float32: "NAN",
-        dtypes.float64: "((double)NAN)",
-    }
+    infinity: ClassVar[Mapping[DType, str]] = {d: f"(({k})INFINITY)" for d, k in _FLOATS.items()}
+    nan: ClassVar[Mapping[DType, str]] = {d: f"(({k})NAN)" for d, k in _FLOATS.items()}
     functions: ClassVar[Mapping[tuple[Ops, DType], str]] = {
         (op, dtype): name
         for op, name in ((Ops.SQRT, "sqrt"), (Ops.TRUNC, "trunc"), (Ops.MULACC, "fma"))
@@ -58,16 +58,14 @@ class ClRenderer(VectorRenderer):
     }
     bitcast_form: ClassVar[str] = "as_{target}(({source})({value}))"
     spaces: ClassVar[Mapping[Space, str]] = {Space.PRIVATE: "", Space.GROUP: "__local "}
+    head = "__kernel"
 
     # ---- a kernel
 
     def plan(self, w: Writer, instructions: tuple[UOp, ...]) -> None:
-        lines = ["#pragma OPENCL FP_CONTRACT OFF"]
-        facts = dict(self.target.extra)
-        for fact, extension in _EXTENSIONS:
-            if facts.get(fact):
-                lines.append(f"#pragma OPENCL EXTENSION {extension} : enable")
-        w.typedef("", "\n".join(lines))
+        names = dict(self.target.extra).get("extensions", ())
+        lines = [f"#pragma OPENCL EXTENSION {name} : enable" for name in names]
+        w.typedef("", "\n".join(["#pragma OPENCL FP_CONTRACT OFF", *lines]))
 
     def begin(self, w: Writer) -> str:
         program, takes = w.program, []
@@ -82,7 +80,7 @@ class ClRenderer(VectorRenderer):
             w.bind(variable, self.from_memory(variable.dtype, f"n{place}"))
         threads = (*program.launch[1], 1, 1, 1)[:3]
         size = f"__attribute__((reqd_work_group_size({threads[0]},{threads[1]},{threads[2]})))"
-        return f"__kernel {size} void {self.entry(program.name)}({','.join(takes)}){{"
+        return f"{self.head} {size} void {self.entry(program.name)}({','.join(takes)}){{"
 
     def special(self, w: Writer, u: UOp) -> str:
         name, dimension = u.arg[0][:-1], u.arg[0][-1]
@@ -145,19 +143,37 @@ class HalfRenderer(ClRenderer):
 
 
 class SubgroupRenderer(HalfRenderer):
-    """For Intel's devices with matrix units: kernels run in subgroups of the size these want."""
+    """For Intel's devices with matrix units: groups are of subgroups of the size these want."""
 
-    def begin(self, w: Writer) -> str:
-        head = super().begin(w)
-        return head.replace("__kernel", "__kernel __attribute__((intel_reqd_sub_group_size(16)))")
+    def __init__(self, target: Target) -> None:
+        lanes = dict(target.extra)["subgroup_matrix"]
+        units = tuple(_matrix_unit(lanes, name, dtype) for name, dtype in _MULTIPLIED.items())
+        super().__init__(replace(target, lanes=lanes, matrix_units=units))
+        self.head = f"__kernel __attribute__((intel_reqd_sub_group_size({lanes})))"
+
+    def matrix(self, w: Writer, u: UOp) -> str:
+        a, b, c = u.src
+        # a word for each row of a; half of a word where a subgroup has 16 columns
+        row = dtypes.int16 if self.target.lanes == 16 else dtypes.int32
+        return f"{u.arg.name}({self.words(w, a, row)},{self.words(w, b, dtypes.int32)},{w.ref(c)})"
 
 
-_EXTENSIONS: Final = (
-    ("double", "cl_khr_fp64"),
-    ("half", "cl_khr_fp16"),
-    ("wide_atomics", "cl_khr_int64_base_atomics"),
-    ("wide_atomics", "cl_khr_int64_extended_atomics"),
-)
+def _matrix_unit(lanes: int, short: str, dtype: DType) -> MatrixUnit:
+    """8 rows; a column of b and of the sums, 32 bytes deep, for each work-item of a subgroup."""
+    depth, sums = 32 // dtype.itemsize, dtypes.float32 if dtype.is_float else dtypes.int32
+    a = MatrixLayout((("k", lanes, depth // lanes),), (("k", depth // lanes, 1), ("m", 8, 1)))
+    b = MatrixLayout((("n", lanes, 1),), (("k", depth, 1),))
+    c = MatrixLayout((("n", lanes, 1),), (("m", 8, 1),))
+    name = f"intel_sub_group_{short}_{short}_matrix_mad_k{depth}"
+    return MatrixUnit(name, (8, lanes, depth), (dtype, dtype, sums), lanes, a, b, c)
+
+
+_MULTIPLIED: Final = {
+    "f16": dtypes.float16,
+    "bf16": dtypes.bfloat16,
+    "i8": dtypes.int8,
+    "u8": dtypes.uint8,
+}
 
 
 def renderer(target: Target) -> ClRenderer:

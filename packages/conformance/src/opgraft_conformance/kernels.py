@@ -294,6 +294,20 @@ def by_way_of_a_local(dtype: DType, height: int = 4, width: int = 24) -> UOp:
     return kernel("by_way_of_a_local", out.store(i * width + j, value).end(i, j))
 
 
+def by_way_of_two_locals(dtype: DType, height: int = 4, width: int = 24) -> UOp:
+    """As before; then each element and the greatest of the row in a memory of its own."""
+    i, j, k, own = loop(height, "i"), loop(width, "j"), over(width, "k"), loop(width, "l")
+    out, a = param(0, height * width, dtype), param(1, height * width, dtype)
+    row = UOp(Ops.LOCAL, dtype, (), ("row", width, Space.PRIVATE))
+    filled = row.after(row.store(own, a.load(i * width + own) + 1).end(own))
+    each = loop(width, "m")
+    raised = UOp(Ops.LOCAL, dtype, (), ("raised", width, Space.PRIVATE))
+    value = filled.load(each) + filled.load(k).reduce(Ops.MAX, k)
+    raised = raised.after(raised.store(each, value).end(each))
+    store = out.store(i * width + j, raised.load(j * -1 + (width - 1)))
+    return kernel("by_way_of_two_locals", store.end(i, j))
+
+
 def several_outputs(dtype: DType, height: int = 4, width: int = 17) -> UOp:
     """Rows, and two REDUCEs of them, in one kernel."""
     i, j, k = loop(height, "i"), loop(width, "j"), over(width, "k")
@@ -325,6 +339,39 @@ def stored_and_read_back(dtype: DType, height: int = 3, width: int = 16) -> UOp:
     return kernel("stored_and_read_back", store.end(i, j), other.store(i, row).end(i))
 
 
+def product(kinds: tuple[DType, DType, DType], m: int, n: int, depth: int) -> UOp:
+    """A product of matrices of two dtypes, added up in a third."""
+    left, right, sums = kinds
+    i, j, k = loop(m, "i"), loop(n, "j"), over(depth, "k")
+    a, b = param(1, m * depth, left), param(2, depth * n, right)
+    value = a.load(i * depth + k).cast(sums) * b.load(k * n + j).cast(sums)
+    out = param(0, m * n, sums)
+    return kernel("product", out.store(i * n + j, value.reduce(Ops.ADD, k)).end(i, j))
+
+
+def widened(dtype: DType) -> UOp:
+    """A product of narrow integers, added up in int32."""
+    return product((dtype, dtypes.int8, dtypes.int32), 5, 18, 12)
+
+
+def weighted_rows(dtype: DType, height: int = 3, keys: int = 24, width: int = 18) -> UOp:
+    """Sums of rows, weighted by powers of two of how far scores are below their greatest."""
+    i, j, e = loop(height, "i"), loop(width, "j"), loop(keys, "e")
+    k, m = over(keys, "k"), over(keys, "m")
+    out, a = param(0, height * width, dtype), param(1, height * keys, dtype)
+    b = param(2, keys * width, dtype)
+
+    def score(at: UOp) -> UOp:
+        # few bits apart, so that all sums are exact
+        return a.load(i * keys + at).minimum(UOp.const(dtype, 4)).maximum(UOp.const(dtype, -4))
+
+    top = score(m).reduce(Ops.MAX, m)
+    row = UOp(Ops.LOCAL, dtype, (), ("row", keys, Space.PRIVATE))
+    filled = row.after(row.store(e, (score(e) + top * -1).exp2()).end(e))
+    total = (filled.load(k) * b.load(k * width + j)).reduce(Ops.ADD, k)
+    return kernel("weighted_rows", out.store(i * width + j, total).end(i, j))
+
+
 SHAPES: Final[dict[str, Maker]] = {
     f.__name__: f
     for f in (
@@ -338,7 +385,12 @@ SHAPES: Final[dict[str, Maker]] = {
         padded,
         cumulative,
         by_way_of_a_local,
+        by_way_of_two_locals,
         several_outputs,
         stored_and_read_back,
     )
 }
+NARROW: Final[dict[str, Maker]] = {"widened": widened}
+"""Of narrow integers alone."""
+FLOATS: Final[dict[str, Maker]] = {"weighted_rows": weighted_rows}
+"""Of floats alone."""

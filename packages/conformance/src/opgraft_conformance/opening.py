@@ -103,7 +103,7 @@ def versions() -> dict[str, str]:
         "platform": platform.platform(),
         "opgraft-core": opgraft.__version__,
     }
-    for name in ("opgraft-conformance", "opgraft-tensor", "numpy", "pytest", "hypothesis"):
+    for name in ("opgraft-conformance", "opgraft-tensor", "numpy", "pytest"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

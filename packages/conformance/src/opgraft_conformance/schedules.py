@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import opgraft.opt
-from opgraft.api import Device, Target
+from opgraft.api import Device, DotUnit, Target
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import DeviceError, LoweringError, SpecError
 from opgraft.ir.ops import AxisKind, Ops
@@ -35,11 +35,20 @@ from opgraft.opt.actions import (
     Split,
     Unroll,
 )
+from opgraft.opt.blocks import Blocks, SumInBlocks
 from opgraft.opt.chunks import InChunks
+from opgraft.opt.cover import Cover
 from opgraft.opt.distribute import Distribute
+from opgraft.opt.dot import Dot
+from opgraft.opt.fold import Fold
 from opgraft.opt.grid_actions import Grid, GroupReduce, Pad, Stage
+from opgraft.opt.matrix import Matrix
 from opgraft.opt.pack import Pack
+from opgraft.opt.partial import Partial
+from opgraft.opt.reuse import Reuse
+from opgraft.opt.scan import ScanLanes
 from opgraft.opt.separate import SeparateReduces
+from opgraft.opt.stores import Stream
 from opgraft.opt.tile import Outermost, Tile
 from opgraft_conformance import kernels
 from opgraft_conformance.comparison import differ
@@ -51,7 +60,7 @@ VECTOR, UNROLL, THREAD = AxisKind.VECTOR, AxisKind.UNROLL, AxisKind.THREAD
 
 @dataclass(frozen=True)
 class Trial:
-    """A kernel of kernels.SHAPES or kernels.MOVES, and its schedule."""
+    """A kernel of the tables of kernels.py, and its schedule."""
 
     kernel: str
     actions: tuple[Action, ...]
@@ -64,7 +73,8 @@ class Trial:
 
     def meaning(self) -> UOp:
         """The kernel, one iteration after another."""
-        return scheduled((kernels.SHAPES | kernels.MOVES)[self.kernel](self.dtype), ())
+        every = kernels.SHAPES | kernels.MOVES | kernels.NARROW | kernels.FLOATS
+        return scheduled(every[self.kernel](self.dtype), ())
 
     def sink(self) -> UOp:
         """The kernel with its schedule."""
@@ -86,6 +96,11 @@ def trial(kernel: str, *actions: Action, dtype: DType = dtypes.float32) -> Trial
     """A row of the table."""
     return Trial(kernel, actions, dtype)
 
+
+PAIRS: Final = DotUnit("pairs", (dtypes.int16, dtypes.int16, dtypes.int32))
+FOURS: Final = DotUnit("fours", (dtypes.uint8, dtypes.int8, dtypes.int32))
+OF_UNITS: Final = (Matrix,)
+"""Actions whose rows are those of the units that a target claims: see suite/test_matrix.py."""
 
 TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
     Split: (
@@ -135,6 +150,40 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
         trial("rows", Unroll("i")),
         trial("matmul", Unroll("k")),
         trial("column_maxima", Unroll("k"), dtype=dtypes.int32),
+    ),
+    Fold: (
+        trial("row_sums", Fold("k", 4, 4)),
+        trial("row_sums", Fold("k", 8, 2)),  # a rest in every place where one can be
+        trial("row_sums", Fold("k", 8, 3), dtype=dtypes.int32),
+        trial("row_sums", Fold("k", 4), dtype=dtypes.float16),
+        trial("row_sums", Fold("k", 2, 2), dtype=dtypes.float64),
+        trial("full_sum", Fold("k", 8, 2), dtype=dtypes.int16),
+        trial("column_maxima", Fold("k", 4, 2)),  # some elements twice
+        trial("several_outputs", Fold("k", 8, 2)),
+        trial("matmul", Fold("k", 4, 2)),
+    ),
+    Cover: (
+        trial("elementwise", Cover("i", 8)),  # a vector that ends with the range
+        trial("elementwise", Cover("i", 4, 4)),  # a vector by itself besides
+        trial("elementwise", Cover("i", 4, 3), dtype=dtypes.int8),
+        trial("elementwise", Cover("i", 8, 4), dtype=dtypes.float16),
+        trial("rows", Cover("j", 4, 3)),
+        trial("column_maxima", Cover("j", 8, 2)),
+        trial("matmul", Cover("j", 8), Split("i", 4, UNROLL)),
+        trial("elementwise", Cover("i", 4, 2), Parallel("i.o")),
+    ),
+    ScanLanes: (
+        trial("cumulative", ScanLanes("j", 4)),
+        trial("cumulative", ScanLanes("j", 2), dtype=dtypes.float64),
+        trial("cumulative", ScanLanes("j", 4), dtype=dtypes.int16),
+        trial("cumulative", ScanLanes("j", 4), Parallel("i")),
+    ),
+    Stream: (
+        trial("elementwise", Split("i", 8, VECTOR), Stream(0)),
+        trial("elementwise", Split("i", 4, VECTOR), Parallel("i.o"), Stream(0)),
+        trial("elementwise", Split("i", 4, VECTOR), Stream(0), dtype=dtypes.float64),
+        trial("elementwise", Split("i", 16, VECTOR), Stream(0), dtype=dtypes.int8),
+        trial("transposed", Tile((("j", 1, 4), ("i", 4, 1))), Outermost(("i.o", "j.o"))),
     ),
     Fuse: (
         trial("rows", Fuse("i", "j")),
@@ -206,6 +255,31 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
         trial("rows", Tile((("i", 2, 1), ("j", 1, 8)))),
         trial("matmul", Tile((("i", 3, 1), ("j", 2, 4)))),
         trial("matmul", Tile((("j", 1, 4),)), dtype=dtypes.int16),
+        trial("matmul", Tile((("i", 3, 1), ("j", 5, 4)))),  # one tile, its last vector moved back
+    ),
+    Blocks: (
+        trial("elementwise", Blocks("i", 8)),  # the last block is shorter
+        trial("elementwise", Parallel("i"), Blocks("i", 5), dtype=dtypes.int8),
+        trial("matmul", Blocks("k", 5), Blocks("i", 4)),
+        trial("by_way_of_a_local", Blocks("i", 3)),
+    ),
+    SumInBlocks: (
+        trial("matmul", Blocks("k", 5), SumInBlocks("k.o", ("i", "j"))),
+        trial("matmul", Tile((("i", 3, 1), ("j", 1, 4))), Blocks("k", 4),
+              SumInBlocks("k.o", ("i.o", "j.o", "i.u", "j.v"))),
+        trial("column_maxima", Blocks("k", 4), SumInBlocks("k.o", ("j",)), dtype=dtypes.int16),
+        trial("row_sums", Blocks("k", 32), SumInBlocks("k.o", ("i",)), dtype=dtypes.float16),
+    ),
+    Partial: (
+        trial("weighted_rows", Partial("m", 6)),
+        trial("weighted_rows", Partial("m", 8), Distribute("i"), Outermost(("m.b",))),
+        trial("weighted_rows", Partial("m", 12), Split("j", 4, VECTOR), dtype=dtypes.float64),
+    ),
+    Reuse: (
+        trial("by_way_of_two_locals", Reuse("raised", "row")),
+        trial("by_way_of_two_locals", Reuse("raised", "row"), Distribute("i")),
+        trial("by_way_of_two_locals", Reuse("raised", "row"), Split("m", 8, VECTOR),
+              Split("k", 8, VECTOR), Unroll("k.o"), dtype=dtypes.int32),
     ),
     Accumulate: (
         trial("column_maxima", Accumulate("k", "j", 3)),
@@ -224,6 +298,15 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
     SeparateReduces: (
         trial("several_outputs", SeparateReduces()),
         trial("by_way_of_a_local", SeparateReduces()),
+    ),
+    Dot: (  # without the instruction it is plainer ones
+        trial("widened", Dot(PAIRS, "k"), dtype=dtypes.int8),
+        trial("widened", Dot(PAIRS, "k"), Split("j", 4, VECTOR), Split("i", 2, UNROLL),
+              dtype=dtypes.uint8),
+        trial("widened", Dot(FOURS, "k"), dtype=dtypes.uint8),
+        trial("widened", Dot(FOURS, "k"), Split("j", 4, VECTOR), dtype=dtypes.int8),
+        trial("widened", Dot(FOURS, "k"), Grid("i"), Grid("j", 8), dtype=dtypes.int8),
+        trial("widened", Pad("k", 8), Dot(PAIRS, "k"), dtype=dtypes.int16),
     ),
     InChunks: (
         trial("elementwise", Parallel("i"), InChunks(4)),  # the last chunk is shorter
@@ -248,7 +331,7 @@ def known_actions() -> list[type[Action]]:
 
 def without_trials() -> list[str]:
     """Actions, and kinds of a Split, that the table lacks."""
-    missing = [kind.__name__ for kind in known_actions() if kind not in TRIALS]
+    missing = [k.__name__ for k in known_actions() if k not in TRIALS and k not in OF_UNITS]
     split = {
         action.kind
         for rows in TRIALS.values()
@@ -349,6 +432,7 @@ def _proposals(
             Tile(((name, pick.choice((1, 2)), pick.choice((1, 2, 4))),)),
             Pack((name,)),
             Outermost((name,)),
+            Blocks(name, pick.choice((2, 3, 5))),
         ]
         if size <= 8:
             choices.append(Unroll(name))

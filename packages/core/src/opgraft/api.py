@@ -19,12 +19,14 @@ from opgraft.plugins.handshake import API
 from opgraft.settings import Setting, declare, using
 
 if TYPE_CHECKING:
+    from opgraft.calibration import measured_prices
     from opgraft.dtype import DType, Scalar, dtypes
     from opgraft.forking import ForkLock, renewed_in_children
     from opgraft.ir.evaluate import evaluate, value_to_bits
     from opgraft.ir.launch import over_limits
     from opgraft.ir.linear import KernelInfo, LinearProgram
     from opgraft.ir.matcher import EqualitySet, PatternMatcher
+    from opgraft.ir.matrix import DotUnit, MatrixLayout, MatrixUnit
     from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
     from opgraft.ir.pattern import UPat
     from opgraft.ir.rewrite import graph_rewrite
@@ -37,7 +39,16 @@ if TYPE_CHECKING:
     from opgraft.render.renderer import Renderer
     from opgraft.render.vectors import VectorRenderer
     from opgraft.render.writer import Writer
-    from opgraft.rules.optimizer import Budget, CostModel, Optimized, Optimizer, OptimizerSpec
+    from opgraft.rules.alternatives import alternatives_at
+    from opgraft.rules.loops import Loops
+    from opgraft.rules.optimizer import (
+        Budget,
+        CostModel,
+        Optimized,
+        Optimizer,
+        OptimizerSpec,
+        Stage,
+    )
     from opgraft.rules.sets import sym, symbolic, symbolic_simple
     from opgraft.rules.simplify import simplify
     from opgraft.runtime import (
@@ -66,12 +77,14 @@ if TYPE_CHECKING:
     from opgraft.target import Target
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
+    "opgraft.calibration": ("measured_prices",),
     "opgraft.dtype": ("DType", "Scalar", "dtypes"),
     "opgraft.forking": ("ForkLock", "renewed_in_children"),
     "opgraft.ir.evaluate": ("evaluate", "value_to_bits"),
     "opgraft.ir.launch": ("over_limits",),
     "opgraft.ir.linear": ("KernelInfo", "LinearProgram"),
     "opgraft.ir.matcher": ("EqualitySet", "PatternMatcher"),
+    "opgraft.ir.matrix": ("DotUnit", "MatrixLayout", "MatrixUnit"),
     "opgraft.ir.ops": ("AxisKind", "GroupOp", "Ops", "Space"),
     "opgraft.ir.pattern": ("UPat",),
     "opgraft.ir.rewrite": ("graph_rewrite",),
@@ -84,7 +97,16 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "opgraft.render.renderer": ("Renderer",),
     "opgraft.render.vectors": ("VectorRenderer",),
     "opgraft.render.writer": ("Writer",),
-    "opgraft.rules.optimizer": ("Budget", "CostModel", "Optimized", "Optimizer", "OptimizerSpec"),
+    "opgraft.rules.alternatives": ("alternatives_at",),
+    "opgraft.rules.loops": ("Loops",),
+    "opgraft.rules.optimizer": (
+        "Budget",
+        "CostModel",
+        "Optimized",
+        "Optimizer",
+        "OptimizerSpec",
+        "Stage",
+    ),
     "opgraft.rules.sets": ("sym", "symbolic", "symbolic_simple"),
     "opgraft.rules.simplify": ("simplify",),
     "opgraft.runtime": (
@@ -130,6 +152,7 @@ __all__ = [
     "DType",
     "Device",
     "DeviceSpec",
+    "DotUnit",
     "EqualitySet",
     "Executable",
     "ForkLock",
@@ -138,6 +161,9 @@ __all__ = [
     "KernelInfo",
     "LaunchList",
     "LinearProgram",
+    "Loops",
+    "MatrixLayout",
+    "MatrixUnit",
     "Ops",
     "Optimized",
     "Optimizer",
@@ -149,12 +175,14 @@ __all__ = [
     "Scalar",
     "Setting",
     "Space",
+    "Stage",
     "Step",
     "Target",
     "UOp",
     "UPat",
     "VectorRenderer",
     "Writer",
+    "alternatives_at",
     "check_inputs",
     "compile_cache",
     "compile_kernel",
@@ -169,6 +197,7 @@ __all__ = [
     "input_places",
     "is_watched",
     "linear_to_text",
+    "measured_prices",
     "node_to_text",
     "over_limits",
     "parse_linear",

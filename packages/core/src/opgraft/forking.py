@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Final, Protocol
 
 
@@ -28,9 +29,15 @@ def renewed_in_children(owner: Renewed) -> None:
 
 
 class ForkLock:
-    """A reentrant lock for `with`, free in every forked child."""
+    """A reentrant lock for `with`, free in every forked child.
 
-    __slots__ = ("__weakref__", "_lock")
+    `acquire` and `release` are those of the lock itself, for what has no time for `with`.
+    """
+
+    __slots__ = ("__weakref__", "_lock", "acquire", "release")
+
+    acquire: Callable[[], bool]
+    release: Callable[[], None]
 
     def __init__(self) -> None:
         self.renew()
@@ -39,12 +46,13 @@ class ForkLock:
     def renew(self) -> None:
         """A new lock in place of one that a thread may hold that is gone."""
         self._lock = threading.RLock()
+        self.acquire, self.release = self._lock.acquire, self._lock.release
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.acquire()
 
     def __exit__(self, *details: object) -> None:
-        self._lock.release()
+        self.release()
 
 
 def _in_child() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opgraft.dtype import DType, dtypes
+from opgraft.ir.matrix import DotUnit, MatrixUnit
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
 
 
@@ -53,6 +54,11 @@ class Target:
     atomics: frozenset[tuple[Ops, DType]] = frozenset()
     """The operations that ATOMIC does on elements of which dtype."""
 
+    matrix_units: tuple[MatrixUnit, ...] = ()
+    """Instructions by which threads multiply matrices together; of equal ones the best first."""
+    dot_units: tuple[DotUnit, ...] = ()
+    """Instructions that add up products of narrow numbers in words; the best first."""
+
     # memory
     cache_bytes: tuple[int, ...] = (32 << 10, 512 << 10, 8 << 20)
     """Per core L1, L2, then shared; or a GPU's equivalents."""
@@ -65,5 +71,8 @@ class Target:
     dram_price: float = 4.0
     cache_price: float = 0.25
     launch_price: float = 4000.0
+    op_prices: tuple[tuple[str, float], ...] = ()
+    """What operations cost an optimizer, in additions of integers, as `opgraft calibrate` measured
+    them (docs/optimizers.md has their names); those that are missing are the optimizer's own."""
     extra: tuple[tuple[str, Any], ...] = field(default=())
     """Further facts of a plugin for its own renderer."""

@@ -232,9 +232,7 @@ class Reached:
         return sorted(set(found))
 
 
-def check_rule(
-    rule: Rule, effort: Effort, reached: Reached, shapes: Sequence[UPat] = ()
-) -> Record:
+def check_rule(rule: Rule, effort: Effort, reached: Reached, shapes: Sequence[UPat] = ()) -> Record:
     """Draw, run, judge; one record. `shapes`: what to draw from besides the rule's own pattern."""
     begin = time.perf_counter()
     record = Record(rule)
@@ -415,6 +413,7 @@ def summary(records: Sequence[Record]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    from opgraft.rules.alternatives import alternatives_at
     from opgraft.rules.sets import sym
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -428,7 +427,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         effort = replace(effort, pairs=given.pairs)
     begin = time.perf_counter()
     records: list[Record] = []
-    rules, reached = [r for r in sym.rules if not given.rule or r.name in given.rule], Reached()
+    known = [*sym.rules]
+    for stage in ("index", "scalar"):
+        known += [r for r in alternatives_at(stage, "strict").rules if r not in known]
+    rules, reached = [r for r in known if not given.rule or r.name in given.rule], Reached()
     for record in check(rules, effort, reached):
         records.append(record)
         print(record.line(), flush=True)

@@ -302,3 +302,15 @@ def _usable(op: Ops) -> Any:
     if op is Ops.BITCAST:
         return lambda d: not d.is_index and not d.is_bool
     return None
+
+
+def looped(root: UOp, rng: random.Random) -> UOp:
+    """The instance with indices of loops, converted, for some of its variables of integers: so
+    that its parts depend on loops of different depths."""
+    changes: dict[UOp, UOp] = {}
+    for n in root.toposort():
+        if n.op is Ops.VAR and n.dtype.is_int and n.dtype.count == 1 and rng.random() < 0.7:
+            low, high = n.arg[1], n.arg[2]
+            size = min(high - low + 1, rng.choice((3, 8, 20)))
+            changes[n] = UOp.range(size, 100 + len(changes)).cast(n.dtype) + low
+    return root.substitute(changes) if changes else root

@@ -363,7 +363,7 @@ def test_explain_runs_a_script_and_shows_its_kernels(run: Run, tmp_path: Path) -
     assert "kernel trial on INTERP by NUMPY" in out
     assert 'sink[KernelInfo("trial", none)]' in out
     assert 'linear["trial"]' in out
-    assert "\nschedule\nSplit(0," in out
+    assert "\nschedule\nCover(0, " in out
     last = out.splitlines()[-1].split()
     assert last[:3] == ["trial", "INTERP", "NUMPY"]
     assert last[-1] == "us"

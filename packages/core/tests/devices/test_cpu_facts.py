@@ -122,3 +122,22 @@ def test_the_kernels_of_a_list_are_shown_one_by_one_on_request(
     assert [line.split(":")[0] for line in lines] == ["increment", "increment"]
     assert (read(fresh) == 6).all()
     assert (read(out) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ("sse4_2", ["pairs16"]),
+        ("sse4_2 avx avx2 fma f16c", ["pairs16"]),
+        ("sse4_2 avx avx2 fma f16c avx_vnni", ["fours8", "pairs16"]),
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl avx512_vnni", ["fours8", "pairs16"]),
+    ],
+)
+def test_dot_instructions_follow_the_extensions(
+    monkeypatch: pytest.MonkeyPatch, flags: str, names: list[str]
+) -> None:
+    monkeypatch.setattr(host, "machine", lambda: "x86-64")
+    target = host.detect(lambda path: f"flags : {flags}" if path == "/proc/cpuinfo" else "")
+    assert [unit.name for unit in target.dot_units] == names
+    monkeypatch.setattr(host, "machine", lambda: "aarch64")
+    assert host.detect(lambda path: "").dot_units == ()

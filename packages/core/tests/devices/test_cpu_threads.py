@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -127,6 +128,7 @@ def test_a_process_ends_cleanly_in_the_middle_of_work() -> None:
     code = """
 import threading
 from opgraft.devices.cpu.device import CpuDevice
+from opgraft.dtype import dtypes
 from devices.c_kernels import increment
 device = CpuDevice()
 kernel = increment(device, 1 << 20)
@@ -150,6 +152,7 @@ def test_processes_that_start_together_on_an_empty_cache_all_get_right_results(
     # F06 with a compiler behind it; tests/runtime has sixteen processes and a killed writer
     code = """
 from opgraft.devices.cpu.device import CpuDevice
+from opgraft.dtype import dtypes
 from devices.c_kernels import increment, INCREMENT
 import devices.c_kernels as c
 device = CpuDevice()
@@ -190,3 +193,18 @@ def test_the_runtime_has_no_races_and_no_stray_accesses(tmp_path: Path, sanitize
     if "unexpected memory mapping" in done.stderr:  # a sanitizer older than the kernel's layout
         pytest.skip("the sanitizer does not run here")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_threads_that_come_late_are_not_asked_again_for_a_while(tmp_path: Path) -> None:
+    """By a clock of the test's: 2,000 small kernels, 100 us apart. After each time that the other
+    thread is late they stay whole twice as long: 1, 2, 4, ... ms."""
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no compiler of whole programs is here")
+    source, program = Path(__file__).with_name("late.c"), tmp_path / "late"
+    flags = ["-O1", "-w", "-pthread", f"-I{FOLDER}"]
+    subprocess.run([compiler, *flags, str(source), "-o", str(program)], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
+    asked, whole = map(int, re.findall(r"\d+", done.stdout))
+    assert 6 <= asked <= 9
+    assert asked + whole == 2000

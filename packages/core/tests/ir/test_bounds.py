@@ -406,3 +406,18 @@ def test_a08_shifts_beyond_the_width() -> None:
     assert bounds(one << -1) == (0, 0)
     assert bounds(UOp.const(dtypes.int32, -8) >> 40) == (-1, -1)
     assert bounds(UOp.const(dtypes.uint32, 8) >> 40) == (0, 0)
+
+
+@pytest.mark.parametrize("limit", [-104.0, 2.5])
+def test_a_clamp_to_a_number_bounds_on_its_side_and_lets_nan_through(limit: float) -> None:
+    """`x < c ? c : x`, which is what a maximum with a number becomes on the way to a machine."""
+    x = UOp.variable("x", -math.inf, math.inf, dtypes.float32)
+    c = UOp.const(dtypes.float32, limit)
+    lower, upper = (x < c).where(c, x), (c < x).where(c, x)
+    assert (lower.vmin, lower.vmax) == (limit, math.inf)
+    assert (upper.vmin, upper.vmax) == (-math.inf, limit)
+    assert may_be_nan(lower) == may_be_nan(x) == may_be_nan(upper)
+    # the sign of a zero that is let through is not the number's
+    zero = UOp.const(dtypes.float32, 0.0)
+    below = UOp.variable("y", -1.0, -0.0, dtypes.float32)
+    assert (below < zero).where(zero, below).vmin == -1.0

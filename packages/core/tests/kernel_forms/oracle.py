@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from opgraft.ir import Ops, UOp
@@ -23,6 +22,7 @@ class Oracle:
         self.variables = variables or {}
         self.local: dict[str, dict[int, Any]] = {}
         self.filled: dict[UOp, tuple[int | None, ...]] = {}
+        self.totals: dict[UOp, tuple[tuple[int | None, ...], Any]] = {}
         # a LOCAL begins anew in each iteration of whatever loops something that fills it is free in
         self.lives: dict[UOp, tuple[UOp, ...]] = {}
         for n in sink.toposort():
@@ -37,9 +37,14 @@ class Oracle:
         return self.new
 
     def loops(self, ranges: tuple[UOp, ...], env: dict[UOp, int]) -> Any:
-        sizes = [int(self.value(r.src[0], env)) for r in ranges]
-        for point in itertools.product(*map(range, sizes)):
-            yield {**env, **dict(zip(ranges, point, strict=True))}
+        # the extent of a loop may depend on another one of them
+        first = next((r for r in ranges if not any(s in ranges for s in r.src[0].ranges)), None)
+        if first is None:
+            yield env
+            return
+        rest = tuple(r for r in ranges if r is not first)
+        for at in range(int(self.value(first.src[0], env))):
+            yield from self.loops(rest, {**env, first: at})
 
     def effect(self, n: UOp, env: dict[UOp, int]) -> None:
         if n.op is Ops.END:
@@ -78,15 +83,25 @@ class Oracle:
             values = tuple(self.value(s, env) for s in n.src)
             return alu(n.op, n.dtype, tuple(s.dtype for s in n.src), values)
         if n.op is Ops.REDUCE:
+            # carried out once for each iteration of the loops it is free in, as a fill is: what it
+            # reads may be overwritten by what it is used for
+            iteration = tuple(env.get(r) for r in n.ranges)
+            known = self.totals.get(n)
+            if known is not None and known[0] == iteration:
+                return known[1]
             total = identity(n.arg, n.dtype).arg
             for inner in self.loops(n.src[1:], env):
                 item = self.value(n.src[0], inner)
                 total = alu(n.arg, n.dtype, (n.dtype, n.dtype), (total, item))
+            self.totals[n] = iteration, total
             return total
         if n.op is Ops.SCAN:
             total = identity(n.arg, n.dtype).arg
-            for i in range(env[n.src[1]] + 1):
-                item = self.value(n.src[0], {**env, n.src[1]: i})
+            here = tuple(env[r] for r in n.src[1:])
+            for inner in self.loops(n.src[1:], env):
+                if tuple(inner[r] for r in n.src[1:]) > here:
+                    break
+                item = self.value(n.src[0], inner)
                 total = alu(n.arg, n.dtype, (n.dtype, n.dtype), (total, item))
             return total
         assert n.op is Ops.LOAD, n.op

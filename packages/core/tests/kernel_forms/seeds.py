@@ -1,4 +1,4 @@
-"""Seed after seed of random kernels, each compared, with a line for what is refused or wrong."""
+"""Seed after seed of something random, each compared, with a line for what is refused or wrong."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 
-from opgraft.errors import LoweringError
+from opgraft.errors import LoweringError, OpgraftError
 
 
-def try_seeds(seeds: Iterable[int], compare: Callable[[int], str]) -> int:
+def try_seeds(
+    seeds: Iterable[int],
+    compare: Callable[[int], str],
+    refusal: type[OpgraftError] = LoweringError,
+    what: str = "kernels",
+) -> int:
     """How many seeds were at fault; `compare` says what is wrong with one, or nothing.
 
-    A kernel that lowering refuses with a reason is told and is no fault.
+    What is refused with a reason (a `refusal`) is told and is no fault.
     """
     begin, tried, faults, refused = time.perf_counter(), 0, 0, 0
     for seed in seeds:
         tried += 1
         try:
             told = compare(seed)
-        except LoweringError as error:
+        except refusal as error:
             refused += 1
             print(f"seed {seed}: refused: {error}", flush=True)
             continue
@@ -30,5 +35,5 @@ def try_seeds(seeds: Iterable[int], compare: Callable[[int], str]) -> int:
             faults += 1
             print(f"seed {seed}: {told}", flush=True)
     seconds = time.perf_counter() - begin
-    print(f"{tried} kernels, {refused} refused, {faults} faults, {seconds:.0f} s")
+    print(f"{tried} {what}, {refused} refused, {faults} faults, {seconds:.0f} s")
     return faults

@@ -14,7 +14,7 @@ from opgraft.catalog import Device
 from opgraft.ir import AxisKind, Ops, Space, UOp
 from opgraft.lower.pipeline import lower
 from opgraft.opt.accumulate import Accumulate, accumulate_columns
-from opgraft.opt.actions import Refused
+from opgraft.opt.actions import Refused, Unroll
 from opgraft.opt.axes import Kernel
 from opgraft.opt.heuristic import schedule
 from opgraft.runtime import compile_kernel
@@ -110,6 +110,11 @@ def test_blocks_of_columns_go_to_the_cores() -> None:
     made = [n for n in program.instructions if n.op is Ops.LOCAL and n.arg[1] > 1]
     assert len(made) == 1
     assert made[0].arg[1] * 4 <= TARGET.cache_bytes[0] // 2
+
+
+def test_a_vector_times_a_matrix_goes_in_the_order_of_the_matrix() -> None:
+    sink = Unroll("i").apply(kernels.matmul(1, 512, 64))
+    assert accumulate_columns(sink, TARGET) is not sink
 
 
 def test_near_strides_and_few_rows_stay_in_registers() -> None:

@@ -13,7 +13,7 @@ from opgraft.ir import AxisKind, Ops, UOp
 from opgraft.ir.linear import KernelInfo
 from opgraft.opt.actions import Split
 from opgraft.opt.axes import Kernel
-from opgraft.opt.heuristic import schedule, tile_copies
+from opgraft.opt.heuristic import schedule
 from opgraft.opt.separate import SeparateReduces
 from opgraft.target import Target
 from tested import sampled
@@ -123,17 +123,6 @@ def test_reductions_in_different_loops_get_loops_of_their_own() -> None:
     assert len({r for n in Kernel(apart).reduces for r in n.src[1:]}) == 2
     memory = fill(sink)
     assert expected(apart, memory) == expected(sink, memory)
-
-
-def test_a_transposed_copy_goes_block_by_block() -> None:
-    sink = kernels.transposed(70, 90)
-    tiled = tile_copies(sink)
-    outer = [r.arg[0] for r in Kernel(tiled).effects[0].src[1:]][:2]
-    assert outer == ["i.o", "j.o"]
-    memory = fill(sink)
-    assert expected(tiled, memory) == expected(sink, memory)
-    for other in (kernels.transposed(9, 13), kernels.elementwise(), kernels.row_sum()):
-        assert tile_copies(other) is other
 
 
 def test_the_lanes_of_a_gather_are_those_of_what_is_gathered() -> None:

@@ -20,8 +20,9 @@ from opgraft.opt.actions import Refused, Split
 from opgraft.opt.axes import Kernel
 from opgraft.opt.distribute import Distribute
 from opgraft.opt.pack import Pack, by_sum
-from opgraft.opt.products import block_rows, tile_products, tile_shape
+from opgraft.opt.products import block_rows, tile_products
 from opgraft.opt.tile import Outermost, Tile
+from opgraft.opt.tile_shape import Extents, tile_shape
 from opgraft.runtime import compile_kernel
 from opgraft.target import Target
 
@@ -189,12 +190,15 @@ def test_small_or_other_kernels_have_no_tiles() -> None:
 
 @pytest.mark.parametrize(("registers", "lanes"), [(16, 8), (32, 16), (16, 4), (32, 4)])
 def test_a_tile_fits_the_registers_and_hides_the_latency(registers: int, lanes: int) -> None:
+    target = replace(TARGET, vector_registers=registers)
     for rows, columns in ((512, 512), (100, 37), (17, 1000)):
-        copies, vectors = tile_shape(registers, rows, columns, lanes)
+        found = tile_shape(target, lanes, Extents(rows, columns))
+        copies, vectors = found.copies, found.vectors
         assert copies * vectors + vectors + 1 <= registers
         assert copies <= rows
-        assert vectors * lanes <= columns
-    copies, vectors = tile_shape(registers, 512, 512, lanes)
+        assert (vectors - 1) * lanes < columns
+    found = tile_shape(target, lanes, Extents(512, 512))
+    copies, vectors = found.copies, found.vectors
     assert copies * vectors >= 8
 
 
@@ -281,6 +285,7 @@ def test_packing_keeps_the_meaning_inside_of_any_loops() -> None:
     same(sink, both)
 
 
+@pytest.mark.thorough
 def test_loops_that_count_by_their_sum_share_an_axis() -> None:
     sink = convolution(1, 2, 8, 3, 1)
     kernel = Kernel(sink)
@@ -388,6 +393,20 @@ def test_a_fill_that_reads_what_an_iteration_stored_is_not_distributed() -> None
     read = other.store(i * 4 + j, filled.load(j * -1 + 3))
     sink = kernels.kernel("back", store.end(i, j), read.end(i, j))
     with pytest.raises(Refused, match="has stored"):
+        Distribute("i").apply(sink)
+
+
+def test_a_fill_that_reads_what_an_iteration_overwrites_is_not_distributed() -> None:
+    """Batch norm and its update in one kernel: two stores in place, each of what fills read."""
+    i, j, own = kernels.loop(3, "i"), kernels.loop(4, "j"), kernels.loop(4, "l")
+    one, two, out = kernels.param(0, 3), kernels.param(1, 3), kernels.param(2, 12)
+    row = UOp(Ops.LOCAL, dtypes.float32, (), ("row", 4, Space.PRIVATE))
+    filled = row.after(row.store(own, one.load(i) * two.load(i) + own.cast("float32")).end(own))
+    k = kernels.over(4, "k")
+    total = filled.load(k).reduce(Ops.ADD, k)
+    stores = [one.store(i, one.load(i) + total).end(i), two.store(i, two.load(i) * total).end(i)]
+    sink = kernels.kernel("update", *stores, out.store(i * 4 + j, filled.load(j)).end(i, j))
+    with pytest.raises(Refused, match="overwrites"):
         Distribute("i").apply(sink)
 
 

@@ -64,7 +64,7 @@ class Bench:
     ("sink", "every"),
     [
         (kernels.rows(3, 20), 1),
-        (kernels.matmul(16, 16, 17), 3),
+        (kernels.matmul(16, 16, 17), 1),
         (kernels.column_max(16, 260), 4),
         (kernels.normalised_rows(8, 16), 2),
         (kernels.convolution(2, 24), 2),

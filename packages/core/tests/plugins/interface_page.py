@@ -41,7 +41,15 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
         "is_watched",
         "show_launch",
     ),
-    "What a device can do": ("Target", "DType", "dtypes", "Scalar"),
+    "What a device can do": (
+        "Target",
+        "MatrixUnit",
+        "MatrixLayout",
+        "DotUnit",
+        "DType",
+        "dtypes",
+        "Scalar",
+    ),
     "From instructions to source": (
         "Renderer",
         "CStyleRenderer",
@@ -77,6 +85,10 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
         "Optimized",
         "Budget",
         "CostModel",
+        "Stage",
+        "Loops",
+        "alternatives_at",
+        "measured_prices",
     ),
     "Settings, commands, errors": (
         "declare",
@@ -93,6 +105,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
 
 OWN_WORDS: Final = {
     "Scalar": "A value of a scalar dtype.",
+    "Stage": "When equalities are applied: index and scalar of a kernel, tensor of a graph.",
     "Step": "A launch in a list: what, with which buffers, with which values of its variables.",
     "hookimpl": "Marks a hook; needed only to pass options to pluggy.",
     "sym": "All built-in equalities.",

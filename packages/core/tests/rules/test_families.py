@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from opgraft import UOp, dtypes, simplify, using
+from opgraft import UOp, dtypes, using
 from opgraft.dtype import DType
 from opgraft.ir.ops import AxisKind, Ops
+from opgraft.rules.simplify import tidy as simplify  # greedy: the rules are meant
 
 B, C = UOp.variable("b", False, True, dtypes.bool), UOp.variable("c", False, True, dtypes.bool)
 X, Y = UOp.variable("x", 0, 99), UOp.variable("y", 0, 99)

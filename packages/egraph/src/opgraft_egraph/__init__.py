@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from opgraft_egraph.analysis import Analysis
     from opgraft_egraph.cost import OP_COST, node_cost
+    from opgraft_egraph.exact.effort import QUICK, THOROUGH, USUAL, Effort
     from opgraft_egraph.explanation import Explanation, explain
     from opgraft_egraph.export import to_dot, to_json
+    from opgraft_egraph.extraction import Extraction
     from opgraft_egraph.fingerprint import Fingerprint
     from opgraft_egraph.graph import EGraph
     from opgraft_egraph.optimizer import EGraphOptimizer
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "analysis": ("Analysis",),
     "cost": ("OP_COST", "node_cost"),
+    "exact.effort": ("QUICK", "THOROUGH", "USUAL", "Effort"),
     "explanation": ("Explanation", "explain"),
+    "extraction": ("Extraction",),
     "export": ("to_dot", "to_json"),
     "fingerprint": ("Fingerprint",),
     "graph": ("EGraph",),
@@ -44,11 +48,16 @@ __all__ = [
     "FULL",
     "OP_COST",
     "PROFILES",
+    "QUICK",
+    "THOROUGH",
     "UNLIMITED",
+    "USUAL",
     "Analysis",
     "EGraph",
     "EGraphOptimizer",
+    "Effort",
     "Explanation",
+    "Extraction",
     "Fingerprint",
     "Report",
     "Rewrite",

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opgraft.api import Command, errors
 from opgraft_egraph.progress import progress
+
+if TYPE_CHECKING:
+    from opgraft_egraph.extraction import CostKind
 
 
 class Action(NamedTuple):
@@ -139,7 +142,8 @@ def _run(arguments: Namespace) -> int:
     with progress("saturating"):
         report = graph.run(schedule=Schedule(arguments.nodes, arguments.rounds, arguments.seconds))
         prices = dict(arguments.price)
-        made = graph.extract(root, lambda name: prices.get(name, 1.0), arguments.dag)
+        cost: CostKind = "dag" if arguments.dag else "tree"
+        made = graph.extract(root, lambda name: prices.get(name, 1.0), cost)
     way = graph.explain(arguments.term, made) if arguments.explain else []
     if arguments.json:
         found: dict[str, Any] = {

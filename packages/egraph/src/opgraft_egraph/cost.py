@@ -1,11 +1,15 @@
-"""Prices of single nodes: the table that the first e-graph of this project had."""
+"""Prices of single nodes, as data or as functions; and the table that the first e-graph of this
+project had."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
-from opgraft.api import Ops, UOp
+from opgraft.api import CostModel, Ops, UOp
+
+Prices: TypeAlias = "Callable[[UOp], float] | CostModel | Mapping[Ops, float]"
+"""What a node costs by itself: a function of it, a cost model, or a table by operation."""
 
 OP_COST: Final[Mapping[Ops, int]] = {
     **dict.fromkeys((Ops.CONST, Ops.VAR), 0),
@@ -38,3 +42,18 @@ def node_cost(n: UOp) -> int:
     if len(n.src) == 2 and n.src[0].is_const and not n.src[1].is_const:
         price += 1
     return price
+
+
+def price_function(prices: Prices) -> Callable[[UOp], float]:
+    """The price of a node by itself.
+
+    >>> x = UOp.variable("x", 0, 9)
+    >>> price_function({Ops.ADD: 7})(x + 1), price_function(CostModel())(x // 4)
+    (7.0, 1.0)
+    """
+    if isinstance(prices, CostModel):
+        return prices.node
+    if isinstance(prices, Mapping):
+        table = prices
+        return lambda n: 0.0 if n.is_const else float(table.get(n.op, OTHER))
+    return prices

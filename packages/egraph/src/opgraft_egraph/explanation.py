@@ -155,7 +155,7 @@ def explain(graph: EGraph, a: UOp, b: UOp) -> Explanation:
             "this e-graph keeps no proofs", remedy="make it with EGraph(..., explain=True)"
         )
     graph.engine.rebuild()
-    first, last = graph._id(a), graph._id(b)
+    first, last = graph.id_of(a), graph.id_of(b)
     if graph.engine.find(first) != graph.engine.find(last):
         raise errors.OpgraftError(f"{a!r} and {b!r} are not equal in this e-graph")
     steps: list[Step] = []
@@ -167,7 +167,7 @@ def explain(graph: EGraph, a: UOp, b: UOp) -> Explanation:
             # the children have been dealt with: what is left is their order
             left = _at(here, item.place)
             right = left.with_src(left.src[::-1])
-        after = _replaced(here, item.place, right)
+        after = replaced(here, item.place, right)
         steps.append(_step(graph, item, here, after, left, right))
         here = after
     return Explanation(a, b, tuple(steps))
@@ -178,7 +178,7 @@ def _node(graph: EGraph, term: int, done: dict[int, object]) -> UOp:
         n = graph.shown(head)
         if n is None:
             _, dtype, number, value = graph.engine.head_at(head)
-            return graph._number(Fact(0, 0, number, value, 0, 0, dtype, False))
+            return graph.number(Fact(0, 0, number, value, 0, 0, dtype, False))
         return n.with_src((*kids, *closed(n))) if kids else n  # type: ignore[arg-type]
 
     made = rebuilt(graph.engine, term, make, done)
@@ -217,7 +217,8 @@ def _at(n: UOp, place: Sequence[int]) -> UOp:
     return n
 
 
-def _replaced(n: UOp, place: Sequence[int], by: UOp) -> UOp:
+def replaced(n: UOp, place: Sequence[int], by: UOp) -> UOp:
+    """The node with `by` at a place in it: the source to follow, from the root on."""
     above: list[UOp] = []
     for i in place:
         above.append(n)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from opgraft.api import errors
 from opgraft_egraph._engine import ffi, lib
 from opgraft_egraph.book import Book, HeadRow, Variant
 from opgraft_egraph.codes import NONE
 from opgraft_egraph.engine import Conflict, Counts, Fact, Limits, NodeRow, Tally, TermRow
 
 _EMPTY: Final = ffi.NULL
+_LOOKS: Final = 1_000_000
+"""Looks at a node that a bound may take: some ten milliseconds."""
 
 
 def _array(kind: str, rows: Sequence[Any]) -> Any:
@@ -134,6 +137,21 @@ def _program(book: Book) -> _Program:
     return found
 
 
+def _node_rows(numbers: list[int]) -> Iterator[NodeRow]:
+    """Nodes of which each is [id, head, class, flags, arity, children...]."""
+    at, room = 0, len(numbers)
+    while at < room:
+        end = at + 5 + numbers[at + 4]
+        id, head, cls, flags = numbers[at : at + 4]
+        yield NodeRow(id, head, cls, flags, tuple(numbers[at + 5 : end]))
+        at = end
+
+
+def held_bytes() -> int:
+    """Bytes that all graphs of this process hold in C."""
+    return int(lib.eg_held())
+
+
 class NativeEngine:
     """An e-graph in C. Freed with this object."""
 
@@ -146,7 +164,6 @@ class NativeEngine:
         if g == _EMPTY:
             raise MemoryError("no memory for an e-graph")
         self._g: Final = ffi.gc(g, lib.eg_free)
-        self._kids: Final = ffi.new("u32[]", 64)
         self._out: Final = ffi.new("u32[]", 256)
         self._bits: Final = ffi.new("u64[]", self._program.words)
 
@@ -186,14 +203,10 @@ class NativeEngine:
         lib.eg_prices(self._g, self._prices, len(prices))
 
     def add(self, head: int, kids: Sequence[int]) -> int:
-        count = len(kids)
-        if count <= 64:
-            own = self._kids
-            for i in range(count):
-                own[i] = kids[i]
-        else:
-            own = ffi.new("u32[]", kids)
-        return self._made(lib.eg_add(self._g, head, own))
+        made: int = lib.eg_add(self._g, head, kids)
+        if made == NONE:
+            raise MemoryError("no memory for the e-graph to grow")
+        return made
 
     def constant(self, dtype: int, number: int, value: int) -> int:
         return self._made(lib.eg_constant(self._g, dtype, number, value))
@@ -273,12 +286,7 @@ class NativeEngine:
         room = lib.eg_dump(self._g, _EMPTY, 0)
         out = ffi.new("u32[]", room or 1)
         lib.eg_dump(self._g, out, room)
-        numbers, at = ffi.unpack(out, room) if room else [], 0
-        while at < room:
-            end = at + 5 + numbers[at + 4]
-            id, head, cls, flags = numbers[at : at + 4]
-            yield NodeRow(id, head, cls, flags, tuple(numbers[at + 5 : end]))
-            at = end
+        return _node_rows(ffi.unpack(out, room) if room else [])
 
     def best(self, cls: int) -> tuple[int, float]:
         """The node that the cheapest term of a class begins with (or NONE), and its cost."""
@@ -291,15 +299,44 @@ class NativeEngine:
 
     def extract(
         self, prices: Sequence[float] | None, roots: Sequence[int], dag: bool
-    ) -> tuple[list[int], float]:
+    ) -> tuple[Sequence[int], float]:
         """A node (or NONE) for each class, and the cost of what they make of the roots."""
-        choice = ffi.new("u32[]", lib.eg_counts(self._g).ids or 1)
+        choice = ffi.new("u32[]", lib.eg_ids(self._g) or 1)
         cost = ffi.new("double *")
         given = _EMPTY if prices is None else ffi.new("double[]", list(prices) or 1)
-        wanted = ffi.new("u32[]", list(roots) or 1)
-        if not lib.eg_extract(self._g, given, wanted, len(roots), dag, choice, cost):
+        if not lib.eg_extract(self._g, given, list(roots), len(roots), dag, choice, cost):
             raise MemoryError("no memory for the extraction")
-        return ffi.unpack(choice, len(choice)), cost[0]
+        return choice, cost[0]
+
+    def chosen(self, choice: Sequence[int], roots: Sequence[int]) -> Iterator[NodeRow]:
+        """The chosen nodes that the roots need, each after those below it."""
+        out = self._out
+        room = lib.eg_chosen(self._g, choice, list(roots), len(roots), out, 256)
+        if room > 256:
+            out = ffi.new("u32[]", room)
+            lib.eg_chosen(self._g, choice, list(roots), len(roots), out, room)
+        if not room and roots:
+            raise errors.OpgraftError(f"class {out[0]} has no term: there is nothing to extract")
+        return _node_rows(ffi.unpack(out, room) if room else [])
+
+    def bound(self, prices: Sequence[float] | None, roots: Sequence[int], best: float) -> float:
+        """No choice of terms for the roots costs less than this, each node once.
+
+        `best` is what one costs; it is as high as a bound gets.
+        """
+        given = _EMPTY if prices is None else ffi.new("double[]", list(prices) or 1)
+        found: float = lib.eg_bound(self._g, given, list(roots), len(roots), best, _LOOKS)
+        if found < 0:
+            raise MemoryError("no memory for the extraction")
+        return found
+
+    def node_prices(self) -> Sequence[float]:
+        """What each node costs by its head, by id."""
+        count = lib.eg_counts(self._g).nodes
+        made = ffi.new("double[]", count or 1)
+        lib.eg_node_prices(self._g, made)
+        prices: list[float] = ffi.unpack(made, count) if count else []
+        return prices
 
     def term(self, term: int) -> TermRow:
         out = self._out

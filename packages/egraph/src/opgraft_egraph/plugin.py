@@ -16,10 +16,10 @@ def _make() -> Optimizer:
 
 
 def opgraft_optimizers() -> list[OptimizerSpec]:
-    """`egraph`, for who asks for it by OPTIMIZER=egraph or EGRAPH=1."""
+    """`egraph`: where it is installed the setting OPTIMIZER=auto takes it; EGRAPH=0 does not."""
     return [
         OptimizerSpec(
-            "egraph", _make, priority=0, description="equality saturation, never worse than greedy"
+            "egraph", _make, priority=10, description="equality saturation, never worse than greedy"
         )
     ]
 

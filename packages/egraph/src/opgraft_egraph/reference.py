@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from opgraft.api import errors
 from opgraft_egraph import codes
 from opgraft_egraph.book import Atom, Guard, Instruction, Path, Way
 from opgraft_egraph.codes import EACH, LEAST, MOST, NONE
 from opgraft_egraph.engine import Conflict, Counts, Fact, NodeRow, Tally
-from opgraft_egraph.extraction import choose
-from opgraft_egraph.reference_facts import Known
+from opgraft_egraph.reference_extraction import choose
 from opgraft_egraph.reference_graph import ReferenceGraph, RefNode, Stop
+from opgraft_egraph.reference_known import Known
 
 
 class ReferenceEngine(ReferenceGraph):
@@ -356,6 +357,35 @@ class ReferenceEngine(ReferenceGraph):
         price = {r.id: self._price_of(r) if prices is None else prices[r.id] for r in rows}
         chosen, cost = choose(rows, price.__getitem__, [self.find(r) for r in roots], dag)
         return [chosen.get(i, NONE) for i in range(len(self._parent))], cost
+
+    def chosen(self, choice: Sequence[int], roots: Sequence[int]) -> Iterator[NodeRow]:
+        rows = {row.id: row for row in self._live_rows()}
+        done: dict[int, None] = {}
+        stack = [self.find(root) for root in reversed(roots)]
+        while stack:
+            cls = stack[-1]
+            if cls not in done:
+                if choice[cls] == NONE:
+                    raise errors.OpgraftError(
+                        f"class {cls} has no term: there is nothing to extract"
+                    )
+                row = rows[choice[cls]]
+                missing = [kid for kid in row.kids if kid not in done]
+                if missing:
+                    stack += reversed(missing)
+                    continue
+                done[cls] = None
+                yield row
+            stack.pop()
+
+    def bound(self, prices: Sequence[float] | None, roots: Sequence[int], best: float) -> float:
+        return 0.0
+
+    def node_prices(self) -> Sequence[float]:
+        made = [0.0] * self.counts().nodes
+        for row in self._live_rows():
+            made[row.id] = self._price_of(row)
+        return made
 
     def tally(self, way: int) -> Tally:
         return Tally(*self._tally(way))

@@ -11,8 +11,9 @@ from opgraft_egraph import codes
 from opgraft_egraph.book import Book, HeadRow
 from opgraft_egraph.codes import AGAINST, DEAD, NONE, SWAPPED
 from opgraft_egraph.engine import Conflict, Limits, NodeRow, TermRow
-from opgraft_egraph.extraction import cheapest
-from opgraft_egraph.reference_facts import Clash, Known, fact_of, met, settled
+from opgraft_egraph.reference_extraction import cheapest
+from opgraft_egraph.reference_facts import fact_of
+from opgraft_egraph.reference_known import Clash, Known, met, settled
 
 _MOST_REFINED: Final = 64
 

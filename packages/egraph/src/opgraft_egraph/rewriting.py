@@ -56,10 +56,14 @@ def egraph_saturate(
 
 
 def egraph_extract(root: UOp, pm: PatternMatcher, max_iters: int = 10, ctx: Any = None) -> UOp:
-    """The cheapest node, by `node_cost`, that the rules make equal to `root`."""
+    """The cheapest node, by `node_cost`, that the rules make equal to `root`.
+
+    A node that is used twice is paid once. See `EGraph.extraction` for other prices, several roots,
+    and whether an answer is proved to be the cheapest.
+    """
     graph = EGraph(root, pm, ctx=ctx)
     _run(graph, max_iters)
-    (made,) = graph.extract(cost=node_cost)
+    (made,) = graph.extract(prices=node_cost)
     return made
 
 

@@ -9,7 +9,8 @@ from opgraft.api import DType, ForkLock, Ops, PatternMatcher, dtypes
 from opgraft_egraph.book import Variant
 from opgraft_egraph.language import Language
 from opgraft_egraph.patterns import Match, ways_of, with_facts
-from opgraft_egraph.tracing import Captured, Untraceable, facts_of, trace
+from opgraft_egraph.symbols import Untraceable
+from opgraft_egraph.tracing import Captured, facts_of, trace
 
 _SAMPLES: Final = (dtypes.index, dtypes.int32, dtypes.float32, dtypes.bool)
 

@@ -7,13 +7,14 @@ child is named by any node of its class.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from opgraft.api import errors
-from opgraft_egraph.exact import Problem, Solution, solve, tree_optimum
+from opgraft_egraph.exact import Effort, Problem, Solution, solve, tree_optimum
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Serialized:
         if cost == "tree":
             found = tree_optimum(self.problem, self._repeats)
         else:
-            found = solve(self.problem, deadline, report=report)
+            found = solve(self.problem, Effort(math.inf, deadline, True), report=report)
         return self._answer(found)
 
     def _answer(self, found: Solution) -> Answer:

@@ -33,6 +33,8 @@ from opgraft_egraph.book import (
 )
 from opgraft_egraph.codes import NONE
 from opgraft_egraph.engine import EngineMaker, Fact, default_engine
+from opgraft_egraph.exact import USUAL, Effort
+from opgraft_egraph.extraction import CostKind, Extraction, choose
 from opgraft_egraph.proofs import flat
 from opgraft_egraph.report import UNLIMITED, Report, Schedule, saturate
 
@@ -394,29 +396,38 @@ class TermGraph:
     # ---- answers
 
     def extract(
-        self, cls: int, cost: Callable[[str], float] | None = None, dag: bool = False
+        self,
+        cls: int,
+        prices: Callable[[str], float] | None = None,
+        cost: CostKind = "tree",
+        effort: Effort = USUAL,
     ) -> str:
-        """The cheapest term of a class; `cost` is the price of an operator by its name."""
-        rows = {row.id: row for row in self.engine.dump()}
-        prices: list[float] | None = None
-        if cost is not None:
-            prices = [0.0] * self.engine.counts().nodes
-            for row in rows.values():
-                prices[row.id] = cost(self.name_of(row.head)[0])
-        choice, _ = self.engine.extract(prices, [cls], dag)
+        """The cheapest term of a class, the first of `extraction`."""
+        return self.extraction(cls, prices=prices, cost=cost, effort=effort).terms[0]
+
+    def extraction(
+        self,
+        *classes: int,
+        prices: Callable[[str], float] | None = None,
+        cost: CostKind = "tree",
+        effort: Effort = USUAL,
+    ) -> Extraction[str]:
+        """The cheapest terms of some classes, together; see `EGraph.extraction`.
+
+        `prices` is what an operator costs, by its name; without it each costs 1.
+        """
+        given: list[float] | None = None
+        self.engine.rebuild()
+        if prices is not None:
+            given = [0.0] * self.engine.counts().nodes
+            for row in self.engine.dump():
+                given[row.id] = prices(self.name_of(row.head)[0])
+        choice, rows = choose(self.engine, classes, given, cost, effort)
         done: dict[int, Tree] = {}
-        stack = [self.engine.find(cls)]
-        while stack:
-            c = stack[-1]
-            row = rows[choice[c]]
-            missing = [k for k in row.kids if k not in done]
-            if missing:
-                stack += missing
-                continue
+        for c, row in rows.items():
             name = self.name_of(row.head)[0]
             done[c] = (name, *[done[k] for k in row.kids]) if row.kids else name
-            stack.pop()
-        return print_term(done[self.engine.find(cls)])
+        return choice.of(tuple([print_term(done[self.engine.find(c)]) for c in classes]))
 
     def explain(self, a: str, b: str) -> list[str]:
         """The rules by which a term becomes an equal one, in order; "<-" marks those that are

@@ -36,6 +36,7 @@ from opgraft_tensor.algebra import (
     zeros_like,
 )
 from opgraft_tensor.exponential import LN_2, LOG2_E
+from opgraft_tensor.extents import Extent
 from opgraft_tensor.functions import guarded
 from opgraft_tensor.graph import shape
 
@@ -133,6 +134,8 @@ def unslice(d: UOp, region: graph.Region, whole: graph.Shape) -> UOp:
     """Zeros of shape `whole` with `d` in the region."""
     if 0 in shape(d):
         return graph.full(whole, d.dtype, 0)
+    if any(isinstance(c, Extent) and c != n for (_, c, _), n in zip(region, whole)):
+        return graph.write(graph.full(whole, d.dtype, 0), region, d)
     d = graph.flip(d, [i for i, (_, _, step) in enumerate(region) if step < 0])
     widths = []
     for axis, (begin, count, step) in enumerate(region):

@@ -21,11 +21,12 @@ def schedule(outputs: Sequence[UOp], prices: Prices, device: str = "CPU") -> Pla
     made = draft(outputs, prices, device)
     if settings.SPEC:
         verify(made)
-    return assemble(outputs, made)
+    return assemble(made)
 
 
-def assemble(outputs: Sequence[UOp], made: Draft) -> Plan:
+def assemble(made: Draft) -> Plan:
     """The plan of a draft: arrays, arguments of launches, the arena."""
+    outputs = made.graph
     arrays: list[Array] = []
     number: dict[UOp, int] = {}
     steps: list[Launch | Fill | Duplicate] = []

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opgraft.dtype import DType, dtypes, promote
 from opgraft.ir.uop import UOp
 from opgraft_tensor import graph
 from opgraft_tensor.exchange import is_number, storage_of
+from opgraft_tensor.extents import in_use, is_variable
 from opgraft_tensor.graph import Shape, shape
 from opgraft_tensor.realize import device_of
+from opgraft_tensor.sizes import shown
 from opgraft_tensor.storage import Storage, buffer_node, hold, watch
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ class Base:
     )
 
     _uop: UOp  # missing while `_storage` is there and nobody has asked
-    _storage: Storage
+    _storage: Storage | None  # the memory that holds the value, where that was found already
     _device: str
     _leaf: bool  # `backward` fills `grad`
     _spent: bool  # `backward` was called: the way back is not needed once the value is there
@@ -60,7 +63,9 @@ class Base:
 
     @property
     def shape(self) -> Shape:
-        return shape(self._uop)
+        """The extents; a variable one as the `Bound` that was given."""
+        found = shape(self._uop)
+        return shown(found) if in_use() and is_variable(found) else found
 
     @property
     def dtype(self) -> DType:
@@ -99,20 +104,32 @@ class Base:
     @classmethod
     def _of_memory(cls, storage: Storage) -> Self:
         """A tensor of this memory; its node is made when somebody asks."""
-        made = object.__new__(cls)
-        made._storage = storage
+        made = object.__new__(cls)  # as `_begin`, in line: replays make nothing else
         made._device = storage.device
-        made._begin()
+        made._storage = storage
+        made._leaf = made._spent = False
+        made._origins = ()
+        made.grad = None
+        hold(made)
         return made
 
     def __getattr__(self, name: str) -> Any:
         """Called for what is missing: the node of a tensor that was made of memory."""
         if name != "_uop":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        made = self._uop = buffer_node(self._storage)
+        storage = self._storage
+        assert storage is not None
+        made = self._uop = buffer_node(storage)
+        if self._leaf:
+            self._mark(made)
         return made
 
+    def _mark(self, uop: UOp) -> None:
+        """Let a node be known as that of this leaf."""
+        raise NotImplementedError
+
     def _begin(self) -> None:
+        self._storage = None
         self._leaf = self._spent = False
         self._origins = ()
         self.grad = None
@@ -122,7 +139,16 @@ class Base:
         """Let this tensor stand for another node from now on."""
         if watch.moved is not None:
             watch.moved[id(self)] = None
+        self._storage = None
         self._uop = uop
+
+    def _stand_for_memory(self, storage: Storage) -> None:
+        """Let this tensor stand for the value in this memory; its node is made when asked for."""
+        if watch.moved is not None:
+            watch.moved[id(self)] = None
+        self._storage = storage
+        with suppress(AttributeError):  # it was missing already
+            del self._uop
 
     # ---- operands
 

@@ -211,7 +211,7 @@ class Capture:
     # ---- placeholders
 
     def _placeholder(self, tensor: Tensor, uop: UOp, address: Address) -> UOp:
-        storage = Storage(tensor.shape, uop.dtype, tensor.device)
+        storage = Storage(graph.shape(uop), uop.dtype, tensor.device)
         storage.pinned = True
         storage.source = partial(self._memory_of, uop, storage)
         self._addresses[storage] = address
@@ -276,6 +276,8 @@ class Capture:
                     tensors = [t for t, _ in values]
                     for tensor, node in zip(tensors, self._realized(tensors)):
                         tensor._move(node)
+                    # an argument that is a value as it is, or what the function knew, is read, too
+                    self.reads([t.uop.arg for t in tensors])
                     self._refuse_known_arguments()
             finally:
                 self._restore()

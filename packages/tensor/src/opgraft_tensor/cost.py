@@ -17,7 +17,7 @@ from opgraft_tensor.demand import Asked, Demands
 from opgraft_tensor.facts import LEAVES, MOST, WORK, Prices, exact_again
 from opgraft_tensor.graph import shape
 from opgraft_tensor.group import Group
-from opgraft_tensor.index import Atom, AtomKind, Index, ranges_of
+from opgraft_tensor.index import Atom, AtomKind, Index, Lin, ranges_of
 from opgraft_tensor.views import region_index, source_index
 
 FORBIDDEN: Final = 1e18
@@ -43,6 +43,11 @@ def share_inside(index: Index, extents: tuple[int, ...]) -> float:
         if x.low < 0 or x.high >= n:
             share *= min(1.0, n / (x.high - x.low + 1))
     return share
+
+
+def _moved_range(x: Lin) -> Atom | None:
+    """The range of an index that is one, but for a constant."""
+    return x.terms[0][0] if len(x.terms) == 1 and x.terms[0][1] == 1 else None
 
 
 class Choice(NamedTuple):
@@ -101,7 +106,9 @@ class Costs:
             again = min(again, self._cone_excess(v, demands, groups))
         costs = {
             Place.INLINE: again + lost_tile,
-            Place.ROOT: nbytes * prices.dram * (1 + readers) + prices.launch,
+            Place.ROOT: nbytes * prices.byte(nbytes) * (1 + readers)
+            + prices.launch
+            + prices.parting,
         }
         if len(groups) > 1 and v.op in GroupOp.ALU:
             costs[Place.INLINE] += self._read_again(v, len(groups))
@@ -129,17 +136,18 @@ class Costs:
             nbytes = self.facts.size[leaf] * leaf.dtype.itemsize
             summed = leaf.op is Ops.REDUCE_AXIS and not exact_again(leaf)
             if summed and self.facts.only_for(leaf, v):
-                total += nbytes * prices.dram * (1 + kernels) + prices.launch
+                total += nbytes * prices.byte(nbytes) * (1 + kernels)
+                total += prices.launch + prices.parting
             else:
-                total += nbytes * prices.dram * (kernels - 1)
+                total += nbytes * prices.byte(nbytes) * (kernels - 1)
         return total
 
     def _pointwise(self, v: UOp, demands: Asked) -> bool:
-        """Whether all demands are at bare outer ranges: a product then keeps its tile."""
+        """Whether all demands are at outer ranges, moved or not: a product then keeps its tile."""
         for index, by_group in demands.items():
             outer = self.groups.outer(next(iter(by_group)))
             for x, extent in zip(index, shape(v)):
-                if extent != 1 and x.bare not in outer:
+                if extent != 1 and _moved_range(x) not in outer:
                     return False
         return True
 
@@ -171,6 +179,11 @@ class Costs:
             return None, frozenset()
         room = self.prices.local_bytes - group.local_bytes
         if not agreed or own == 1 or own * v.dtype.itemsize > room:
+            return None, frozenset()
+        # the loops around it are all that the kernel can spread: cores without a part of them
+        # would wait
+        spread = prod([extents[d] for d in agreed if asked[0][d].free <= outer])
+        if spread < self.prices.parallel // 4 and self.facts.size[v] > self.prices.small:
             return None, frozenset()
         index = tuple(
             [

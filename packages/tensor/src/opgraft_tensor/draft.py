@@ -4,6 +4,7 @@ walk     (demand.py)    where each value is kept; groups
 kernels  (emit.py)
 limits   (limits.py)    kernels over the buffer limit: cut, and walk again
 memory   (effects.py)   versions in place; a partial write refused: walk again
+boxes    (boxes.py)     arrays that are read in part: draft that, too, and take the better
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from opgraft.errors import LoweringError
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import effects
+from opgraft_tensor.boxes import boxed
 from opgraft_tensor.effects import Placement, base
 from opgraft_tensor.emit import Emitter, Kernel, traffic
 from opgraft_tensor.facts import Orders, Prices
@@ -39,6 +41,8 @@ class Draft(NamedTuple):
     placement: Placement
     rounds: int
     """How often the walk ran."""
+    graph: tuple[UOp, ...]
+    """The outputs as they were planned, reshapes and all."""
 
     @property
     def bytes(self) -> int:
@@ -51,6 +55,16 @@ def draft(outputs: Sequence[UOp], prices: Prices, device: str = "CPU") -> Draft:
 
     Outputs that are in memory already, or one value everywhere, have no kernel and are left out.
     """
+    found = _drafted(outputs, prices, device)
+    smaller = boxed(outputs, found.walk, [v for k in found.kernels for v in k.stored])
+    if smaller is not None:
+        other = _drafted(smaller, prices, device)
+        if other.bytes < found.bytes and len(other.kernels) <= len(found.kernels):
+            return other
+    return found
+
+
+def _drafted(outputs: Sequence[UOp], prices: Prices, device: str) -> Draft:
     wanted = list(dict.fromkeys(map(base, outputs)))
     bases = tuple([b for b in wanted if b.op is not Ops.BUFFER and not is_constant(b)])
     orders = Orders(bases, partial=frozenset(_partial_writes(wanted, prices)))
@@ -75,7 +89,8 @@ def draft(outputs: Sequence[UOp], prices: Prices, device: str = "CPU") -> Draft:
             orders = Orders(bases, orders.stored, orders.alone, partial)
             continue
         order = effects.ordered(len(kernels), placement.before)
-        return Draft(bases, walk, [kernels[i] for i in order], placement, rounds)
+        made = [kernels[i] for i in order]
+        return Draft(bases, walk, made, placement, rounds, tuple(outputs))
     raise LoweringError("planning does not come to an end")
 
 
@@ -95,8 +110,9 @@ def _partial_writes(outputs: Sequence[UOp], prices: Prices) -> list[UOp]:
             continue
         old = base(n.src[0])
         free = old not in outputs and (old in found or (old.op is Ops.BUFFER and old.arg.writable))
-        saved = (bytes_of(n) - 2 * bytes_of(n.src[1])) * prices.dram
-        if free and saved > 4 * prices.launch:
+        # the whole would be read and written
+        saved = 2 * (bytes_of(n) - bytes_of(n.src[1])) * prices.byte(bytes_of(n))
+        if free and saved > 4 * prices.launch + prices.parting:
             found[n] = None
     return list(found)
 

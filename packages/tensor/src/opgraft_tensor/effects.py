@@ -4,7 +4,8 @@ WRITE is a pure node, the next version of an array; program order holds by const
 version takes the memory of the one before is decided here, after the kernels are known:
 
 - the old version is no output, and no live tensor will want it (its slot is writable);
-- all loads of the old version in the writing kernel are at the element being written;
+- all loads of the old version in the writing kernel are at the element being written, or where a
+  partial WRITE never writes;
 - no other reader of the old version depends on the writing kernel; those readers go first
   (an edge from reader to writer, the anti-dependence);
 - the writing kernel does not read its own result again away from the iteration;
@@ -21,7 +22,8 @@ from dataclasses import dataclass, field
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor.emit import Kernel
-from opgraft_tensor.graph import shape
+from opgraft_tensor.graph import Region, shape
+from opgraft_tensor.index import Index
 from opgraft_tensor.views import region_place
 from opgraft_tensor.walk import Walk
 
@@ -122,12 +124,23 @@ def _refusal(
         own = region_place(table, root.arg, own)
     target = table.ravel(own, shape(root))
     for v, index in kernel.loads:
-        if v is old and table.ravel(index, shape(old)) is not target:
+        if v is not old or table.ravel(index, shape(old)) is target:
+            continue
+        if root not in walk.orders.partial or not _apart(root.arg, index):
             return "its kernel reads the old version elsewhere"
     for reader in readers.get(old, {}):
         if reader != number and _reaches(found.before, reader, number):
             return "a reader of the old version needs the new one"
     return None
+
+
+def _apart(region: Region, index: Index) -> bool:
+    """Whether the bounds alone prove that an index never is in a region."""
+    for x, (begin, count, step) in zip(index, region):
+        first, last = sorted((begin, begin + (count - 1) * step))
+        if x.high < first or x.low > last:
+            return True
+    return False
 
 
 def _reaches(before: dict[int, dict[int, None]], start: int, end: int) -> bool:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 from opgraft.ir.linear import KernelInfo
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
+from opgraft_tensor.blocks import in_blocks
 from opgraft_tensor.expression import BODY, KEPT, Expressions
+from opgraft_tensor.extents import in_use, label
 from opgraft_tensor.graph import shape
 from opgraft_tensor.group import Group, bytes_of
 from opgraft_tensor.index import Atom, AtomKind, Index
@@ -66,6 +68,9 @@ class Emitter(Expressions):
             else:
                 effects.append(self._store(root, self.evaluate((BODY, root, self.own[root]))))
         sink = UOp.sink(*effects, arg=KernelInfo(self._name()))
+        if in_use():
+            partial = self.walk.orders.partial
+            sink = in_blocks(sink, frozenset([p for v, p in self.params.items() if v in partial]))
         return Kernel(
             self.group,
             sink,
@@ -153,7 +158,7 @@ class Emitter(Expressions):
             kind = "reduce"
         if Ops.SCAN_AXIS in ops:
             kind = "scan"
-        extents = [str(a.extent) for a in self.range_nodes][:6]
+        extents = [label(a.extent) for a in self.range_nodes][:6]
         return "_".join([kind, *extents])
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from opgraft.dtype import DType, dtypes
 from opgraft_tensor.devices import open_device
+from opgraft_tensor.extents import is_variable, numbers, stated
 from opgraft_tensor.late import is_array, is_numpy, np
 from opgraft_tensor.lists import is_listed, packed, unpacked
 from opgraft_tensor.storage import Storage
@@ -177,11 +178,18 @@ def storage_bits(storage: Storage) -> np.ndarray:
     if host is not None:
         stored = numpy_dtype(storage.dtype)
         values = np.frombuffer(host, stored) if isinstance(host, memoryview) else host
-        return values.reshape(storage.shape).copy()
+        return _now(values.reshape(storage.shape), storage).copy()
     result = np.empty(storage.shape, numpy_dtype(storage.dtype))
     if storage.nbytes:
         fill_buffer(storage).copy_out(result)
-    return result
+    return _now(result, storage)
+
+
+def _now(values: np.ndarray, storage: Storage) -> np.ndarray:
+    """The part of the memory that holds elements: variable sizes have room for more."""
+    if not is_variable(storage.shape):
+        return values
+    return values[tuple([slice(n) for n in numbers(storage.shape)])]
 
 
 def storage_values(storage: Storage) -> np.ndarray:
@@ -194,7 +202,7 @@ def storage_values(storage: Storage) -> np.ndarray:
 
 def storage_list(storage: Storage) -> Any:
     """The content as nested lists of Python numbers; of shape (), a number."""
-    if not is_listed(storage.dtype, storage.shape):
+    if not is_listed(storage.dtype, storage.shape) or is_variable(storage.shape):
         return storage_values(storage).tolist()
     host = storage.host
     memory = fill_buffer(storage).bytes() if host is None else host
@@ -205,4 +213,4 @@ def sequence_shape(sizes: Sequence[Any]) -> Shape:
     """`f(2, 3)` and `f((2, 3))` alike: the sizes as a tuple of ints."""
     if len(sizes) == 1 and isinstance(sizes[0], (list, tuple)):
         sizes = sizes[0]
-    return tuple([int(n.__index__()) for n in sizes])
+    return tuple([stated(n) for n in sizes])

@@ -15,7 +15,10 @@ def explain(plan: Plan) -> str:
     Costs are operations per element, over computing the node once: the least was taken. A dash
     is a place that was no choice; "never" one that would change bits or lose too much.
     """
-    lines = [headline(plan), "", "placements (operations per element: inline, local, root)"]
+    lines = [headline(plan)]
+    if plan.changes:
+        lines += ["", "tensor stage", *[f"  {text}" for text in plan.changes]]
+    lines += ["", "placements (operations per element: inline, local, root)"]
     lines += [_placement(d) for d in plan.decisions]
     if plan.merges:
         lines += ["", "merged kernels", *[f"  {text}" for text in plan.merges]]

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
-from opgraft_tensor.algebra import add, choose, less, like, mul, scale, shifted, sub
+from opgraft_tensor.algebra import add, like, mul, scale, shifted, sub
 from opgraft_tensor.graph import elementwise
 
 LOG2_E: Final = 1.4426950408889634
@@ -73,7 +73,7 @@ def half_exponential(a: UOp) -> UOp:
 def _exponential(a: UOp, halvings: int) -> UOp:
     form = _FORMATS[a.dtype]
     # without this -inf - -inf were nan; nan passes
-    a = choose(less(a, like(a, form.least)), form.least, a)
+    a = elementwise(Ops.MAX, a, like(a, form.least))
     short = _shortened(scale(a, LOG2_E), form, halvings)
     rest = add(add(a, scale(short, -form.upper)), scale(short, -form.lower))
     power = elementwise(Ops.EXP2, shifted(short, -halvings) if halvings else short)
@@ -84,7 +84,7 @@ def power_of_two(high: UOp, low: UOp) -> UOp:
     """2 to the power of the sum of two finite numbers, the second much smaller than the first."""
     form = _FORMATS[high.dtype]
     short = _shortened(add(high, low), form, 0)
-    short = choose(less(short, like(short, form.zero)), form.zero, short)
+    short = elementwise(Ops.MAX, short, like(short, form.zero))
     rest = scale(add(sub(high, short), low), LN_2)
     power = elementwise(Ops.EXP2, short)
     return add(power, mul(power, rest))
@@ -95,4 +95,4 @@ def _shortened(a: UOp, form: _Format, halvings: int) -> UOp:
     short = shifted(shifted(a, form.magic), -form.magic)
     # its power of 2 stays finite, so that the rest can tell an overflow from the greatest result
     largest = form.largest + halvings
-    return choose(less(like(a, largest), short), largest, short)
+    return elementwise(Ops.MIN, short, like(a, largest))

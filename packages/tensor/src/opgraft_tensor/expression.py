@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from opgraft.dtype import dtypes
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.uop import UOp, head_of, node
+from opgraft_tensor.extents import Extent, limit
 from opgraft_tensor.graph import shape
 from opgraft_tensor.group import Group
 from opgraft_tensor.index import Atom, AtomKind, Index, Lin
@@ -67,7 +68,7 @@ class Expressions:
         found = self.range_nodes.get(atom)
         if found is None:
             kind = _KINDS.get(atom.kind, AxisKind.LOOP)
-            found = UOp.range(atom.extent, len(self.range_nodes), kind)
+            found = UOp.range(limit(atom.extent), len(self.range_nodes), kind)
             self.range_nodes[atom] = found
         return found
 
@@ -89,8 +90,8 @@ class Expressions:
             parts = []
             if x.low < low:
                 parts.append(~(place < low))
-            if x.high >= high:
-                parts.append(place < high)
+            if x.high >= high or isinstance(high, Extent):
+                parts.append(place < limit(high))
             for part in parts:
                 found = part if found is None else found & part
         return found

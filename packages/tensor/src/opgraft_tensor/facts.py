@@ -39,13 +39,20 @@ MOST: Final = 1e12
 """Above this, work is all the same: too dear."""
 
 
+DRAM, SHARED, CORE, CACHE, LAUNCH = (
+    f"plan:{name}" for name in ("dram", "shared", "core", "cache", "launch")
+)
+"""Names of measured prices (calibrate.py): a byte in memory, in the cache that cores share, in a
+core's second, in its first, and a launch."""
+
+
 class Prices(NamedTuple):
     """The device's facts that shape a plan."""
 
     dram: float = 4.0
     """Operations that one byte of memory traffic is worth."""
     cache: float = 0.25
-    """Operations that one byte read or written in cache is worth."""
+    """Operations that one byte read or written in the first cache is worth."""
     launch: float = 4000.0
     """Operations that one more kernel is worth."""
     local_bytes: int = 128 << 10
@@ -59,14 +66,34 @@ class Prices(NamedTuple):
     max_buffers: int = 127
     widest: int = 48
     """Atoms in an index from which on a view's value is stored."""
+    core: float = 1.5
+    """Operations that one byte read or written in a core's second cache is worth."""
+    core_bytes: tuple[int, int] = (16 << 10, 256 << 10)
+    """Arrays of so many bytes are in that cache when they are read again. Smaller ones are not
+    cheaper: their bytes are not what storing them costs."""
+    parting: float = 16000.0
+    """Operations that it is worth not to part the work at a stored array: its loops end and
+    others begin, and threads wait for the last."""
+
+    def byte(self, nbytes: int) -> float:
+        """Operations that one byte of an array of so many bytes is worth."""
+        least, most = self.core_bytes
+        return self.core if least < nbytes <= most else self.dram
 
     @staticmethod
     def of(target: Target) -> Prices:
-        """The prices of a target."""
+        """The prices of a target: measured ones, where there are any."""
+        measured = dict(target.op_prices)
+        dram = measured.get(DRAM, target.dram_price)
+        cache = measured.get(CACHE, target.cache_price)
+        sizes = target.cache_bytes
         return Prices(
-            dram=target.dram_price,
-            cache=target.cache_price,
-            launch=target.launch_price,
+            dram=dram,
+            cache=cache,
+            launch=measured.get(LAUNCH, target.launch_price),
+            core=min(measured.get(CORE, 1.5), dram),
+            # half of a cache: what else the kernels touch has a place, too
+            core_bytes=(sizes[0] // 2, sizes[1] // 2) if len(sizes) > 1 else (0, 0),
             local_bytes=min(target.local_bytes, 128 << 10),
             parallel=max(16, 4 * target.cores),
             max_buffers=target.max_buffers,

@@ -39,6 +39,7 @@ from opgraft.dtype import DType, Scalar, dtypes
 from opgraft.ir.evaluate import alu as evaluate_alu
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp, head_of, node, toposort
+from opgraft_tensor.extents import Extent, in_use, is_variable, stated
 from opgraft_tensor.storage import Identity, Storage, buffer_node
 
 Shape = tuple[int, ...]
@@ -109,7 +110,7 @@ def _shape_of(uop: UOp) -> Shape:
     if op is Ops.PERMUTE:
         return tuple([first[a] for a in arg])
     if op is Ops.PAD:
-        return tuple([n + before + after for n, (before, after) in zip(first, arg)])
+        return _padded(first, arg)
     if op is Ops.SLICE:
         return tuple([count for _, count, _ in arg])
     if op is Ops.WINDOW:
@@ -122,6 +123,15 @@ def _shape_of(uop: UOp) -> Shape:
     if op is Ops.GATHER:
         return shape(uop.src[1]) + first[1:]
     return first
+
+
+def _stated(size: Shape) -> Shape:
+    """A shape that may have been made of one that users see."""
+    return tuple([stated(n) for n in size]) if in_use() else size
+
+
+def _stated_region(region: Region) -> Region:
+    return tuple([(b, stated(c), s) for b, c, s in region]) if in_use() else region
 
 
 def _made(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: object, result: Shape) -> UOp:
@@ -137,6 +147,7 @@ def _made(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: object, result: Shap
 
 def full(size: Shape, dtype: DType, value: Scalar) -> UOp:
     """An array with one value everywhere; no memory."""
+    size = _stated(size)
     made = UOp.const(dtype, value)
     return _spread(made, size)
 
@@ -162,6 +173,7 @@ def constant_of(uop: UOp) -> UOp | None:
 
 def arange(size: Shape, axis: int, dtype: DType) -> UOp:
     """The index along `axis`, as a number of `dtype`."""
+    size = _stated(size)
     if not 0 <= axis < len(size):
         raise ValueError(f"arange over axis {axis} of shape {size}")
     return _made(Ops.ARANGE, dtype, (), (size, axis), size)
@@ -172,9 +184,14 @@ def arange(size: Shape, axis: int, dtype: DType) -> UOp:
 
 def reshape(uop: UOp, to: Shape) -> UOp:
     """The same elements in row-major order under another shape."""
+    to = _stated(to)
     old = shape(uop)
     if to == old:
         return uop
+    if in_use() and is_variable((*old, *to)) and _between(to) != _between(old):
+        raise ValueError(
+            f"cannot reshape {old} to {to}: a variable size stays an axis of its own, in its place"
+        )
     if math.prod(to) != math.prod(old) or any(n < 0 for n in to):
         raise ValueError(f"cannot reshape {old} ({math.prod(old)} elements) to {to}")
     constant = constant_of(uop)
@@ -185,6 +202,17 @@ def reshape(uop: UOp, to: Shape) -> UOp:
         if shape(uop) == to:
             return uop
     return _made(Ops.RESHAPE, uop.dtype, (uop,), to, to)
+
+
+def _between(size: Shape) -> list[int]:
+    """The variable sizes, and the elements between them."""
+    found: list[int] = [1]
+    for n in size:
+        if isinstance(n, Extent):
+            found += [n, 1]
+        else:
+            found[-1] *= n
+    return found
 
 
 def mark(uop: UOp, tag: str) -> UOp:
@@ -218,6 +246,7 @@ def permute(uop: UOp, axes: tuple[int, ...]) -> UOp:
 
 def expand(uop: UOp, to: Shape) -> UOp:
     """Axes of extent 1 repeated to the extents of `to`; as many axes as before."""
+    to = _stated(to)
     old = shape(uop)
     if to == old:
         return uop
@@ -247,6 +276,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 def broadcast_to(uop: UOp, to: Shape) -> UOp:
     """Leading axes of extent 1 added, then expanded."""
+    to = _stated(to)
     old = shape(uop)
     if old == to:
         return uop
@@ -262,22 +292,42 @@ def pad(uop: UOp, widths: tuple[tuple[int, int], ...]) -> UOp:
         raise ValueError(f"cannot pad {old} by {widths}: a (before, after) >= 0 for each axis")
     if not any(a or b for a, b in widths):
         return uop
+    _refuse_variable("pad", old, [axis for axis, width in enumerate(widths) if any(width)])
     constant = constant_of(uop)
     if uop.op is Ops.PAD:
         inner = uop.arg
         widths = tuple([(a + c, b + d) for (a, b), (c, d) in zip(widths, inner)])
         uop = uop.src[0]
         old = shape(uop)
-    result = tuple([n + a + b for n, (a, b) in zip(old, widths)])
+    result = _padded(old, widths)
     if constant is not None and repr(constant.arg) in ("0", "0.0", "False"):
         return _spread(constant, result)
     return _made(Ops.PAD, uop.dtype, (uop,), widths, result)
 
 
+def _refuse_variable(what: str, size: Shape, axes: Sequence[int]) -> None:
+    """Raise where one of these axes has a variable size, which the operation cannot have yet."""
+    if in_use():
+        for axis in axes:
+            if isinstance(size[axis], Extent):
+                raise ValueError(
+                    f"cannot {what} shape {size} along axis {axis}, whose size is a variable: "
+                    "work on the whole array up to the greatest size, with where() for the rest"
+                )
+
+
+def _padded(size: Shape, widths: tuple[tuple[int, int], ...]) -> Shape:
+    """The shape with widths added; an extent without any is itself, variable or not."""
+    return tuple([n + a + b if a or b else n for n, (a, b) in zip(size, widths)])
+
+
 def slice_(uop: UOp, region: Region) -> UOp:
     """`count` elements from `begin` on, `step` apart (negative: backwards), for each axis."""
     old = shape(uop)
+    region = _stated_region(region)
     check_region(old, region)
+    parts = [a for a, (n, (b, c, s)) in enumerate(zip(old, region)) if (b, c, s) != (0, n, 1)]
+    _refuse_variable("take a part of", old, parts)
     # a step means nothing where there is no second element
     region = tuple([(b if c else 0, c, s if c > 1 else 1) for b, c, s in region])
     result = tuple([count for _, count, _ in region])
@@ -321,6 +371,7 @@ def window(uop: UOp, axis: int, size: int, stride: int = 1, dilation: int = 1) -
     old = shape(uop)
     if size < 1 or stride < 1 or dilation < 1 or not 0 <= axis < len(old):
         raise ValueError(f"windows of {size}, stride {stride}, dilation {dilation} over {old}")
+    _refuse_variable("take windows of", old, [axis])
     result = _windowed(old, axis, size, stride, dilation)
     return _made(Ops.WINDOW, uop.dtype, (uop,), (axis, size, stride, dilation), result)
 
@@ -436,6 +487,7 @@ def gather(table: UOp, indices: UOp) -> UOp:
     """table[indices[i..], j..]; an index outside gives zero."""
     if not shape(table) or not indices.dtype.is_int:
         raise ValueError(f"cannot gather from {shape(table)} by {indices.dtype}")
+    _refuse_variable("gather from", shape(table), [0])
     return _made(Ops.GATHER, table.dtype, (table, indices), None, shape(indices) + shape(table)[1:])
 
 
@@ -447,12 +499,14 @@ def scatter(table: UOp, indices: UOp, values: UOp) -> UOp:
             f"cannot scatter {values.dtype} {shape(values)} at {shape(indices)} into "
             f"{table.dtype} {shape(table)}: the values must be {table.dtype} {wanted}"
         )
+    _refuse_variable("scatter into", wanted, range(len(wanted)))
     return _made(Ops.SCATTER, table.dtype, (table, indices, values), None, shape(table))
 
 
 def write(old: UOp, region: Region, value: UOp) -> UOp:
     """The next version of `old`: the region replaced by `value`, which has its shape."""
     size = shape(old)
+    region = _stated_region(region)
     check_region(size, region)
     if shape(value) != tuple([c for _, c, _ in region]) or value.dtype is not old.dtype:
         raise ValueError(

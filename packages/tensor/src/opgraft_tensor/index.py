@@ -125,6 +125,7 @@ class Indices:
     def range(self, extent: int, kind: AtomKind) -> Atom:
         """A new loop index 0 .. extent-1."""
         made = self._atom(kind, 0, extent - 1)
+        made.extent = extent  # as it is: it may be a variable size
         made.free = frozenset((made,))
         return made
 

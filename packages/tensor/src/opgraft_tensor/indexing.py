@@ -16,6 +16,7 @@ from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, graph
 from opgraft_tensor.base import Base, Operand, check_number
 from opgraft_tensor.exchange import is_number, make_storage
+from opgraft_tensor.extents import Sized, stated, up_to
 from opgraft_tensor.graph import Region, Shape, shape
 from opgraft_tensor.late import is_array, is_numpy, np
 from opgraft_tensor.storage import buffer_node
@@ -94,11 +95,11 @@ class Indexing(Base):
                 continue
             extent = self.shape[axis]
             if isinstance(entry, slice):
-                begin, end, step = entry.indices(extent)
-                count = len(range(begin, end, step))
+                begin, count, step = _span(entry, extent)
                 region.append((begin if count else 0, count, step))
                 viewed.append(count)
             elif _is_array(entry):
+                extent = stated(extent)
                 region.append((0, extent, 1))
                 arrays.append((len(viewed), entry, extent))
                 places.append(place)
@@ -371,6 +372,17 @@ class _AlongAdjoint:
 
 def _is_array(entry: Any) -> bool:
     return isinstance(entry, Base) or is_array(entry)
+
+
+def _span(entry: slice, extent: int) -> tuple[int, int, int]:
+    """Begin, count and step of a slice; of variable sizes there is `[:n]`, and `[:]`."""
+    plain = entry.start in (None, 0) and entry.step in (None, 1)
+    if isinstance(extent, Sized) and plain and entry.stop in (None, extent):
+        return 0, stated(extent), 1
+    if isinstance(entry.stop, Sized) and plain:
+        return 0, up_to(entry.stop, extent), 1
+    begin, end, step = entry.indices(extent)
+    return begin, len(range(begin, end, step)), step
 
 
 def _axes_of(entry: Any) -> int:

@@ -12,7 +12,9 @@ computes, realized inside or not, and whatever it leaves behind. All later ones 
 kernels, most of them in one call of the device's runtime.
 
 A *kind* is: shapes, dtypes and devices of the tensors, which of them are one tensor, and the
-values of everything else that is passed. Another kind is captured by itself.
+values of everything else that is passed. Another kind is captured by itself. A size that varies
+is no kind of its own where it is a variable (sizes.py): `step(x[: n.bind(5)])`, or the bound size
+as an argument, replays the same kernels for every value.
 
 What a replay does: it reads the tensors that the function knows from elsewhere (parameters,
 running statistics) as they are now, and moves those that the function moved (assignments,
@@ -25,17 +27,18 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from opgraft import settings
 from opgraft.forking import ForkLock
-from opgraft_tensor.capture import Address, Capture, Gradient
-from opgraft_tensor.devices import device_name
-from opgraft_tensor.late import is_numpy
+from opgraft_tensor.capture import Capture
+from opgraft_tensor.extents import Bindings, free, in_use
+from opgraft_tensor.forms import TENSOR, put_together, taken_apart
+from opgraft_tensor.graph import shape
 from opgraft_tensor.recording import CaptureError, recorder
 from opgraft_tensor.replay import Replay, Stale
-from opgraft_tensor.storage import buffer_node
+from opgraft_tensor.shortcut import SETTINGS, Shortcut
 from opgraft_tensor.tensor import Tensor
 
 P = ParamSpec("P")
@@ -47,6 +50,11 @@ REPLAYS: Final = 4
 """Captures of one kind that are kept: with gradients to add to, and without, for instance."""
 
 
+SHORTCUTS: Final = 4
+"""Kinds that are told without a key."""
+_NONE_FITS: Final = object()
+
+
 class Jit(Generic[P, R]):
     """A captured function; made by `jit`. Called like the function itself, from any thread."""
 
@@ -55,6 +63,9 @@ class Jit(Generic[P, R]):
         self._function = function
         self._lock = ForkLock()
         self._kinds: OrderedDict[Any, _Kind[R]] = OrderedDict()
+        self._shortcuts: tuple[tuple[Shortcut, _Kind[R]], ...] = ()
+        """Of kinds that were called lately, the last added first."""
+        self._last: _Kind[R] | None = None
 
     @property
     def captures(self) -> int:
@@ -66,13 +77,14 @@ class Jit(Generic[P, R]):
     def kernels(self) -> int:
         """How many kernels a replay of the last used kind launches; 0: none is captured."""
         with self._lock:
-            last = next(reversed(self._kinds.values()), None)
+            last = self._last
             return last.replays[0][0].kernels if last is not None and last.replays else 0
 
     def forget(self) -> None:
         """Let go of everything that was captured; the next calls begin anew."""
         with self._lock:
             self._kinds.clear()
+            self._shortcuts, self._last = (), None
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """A method: the instance is its first argument."""
@@ -82,10 +94,26 @@ class Jit(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if recorder() is not None:  # inside another captured function: a part of that one
             return self._function(*args, **kwargs)
+        names: tuple[str, ...] = ()
+        flat: tuple[Any, ...] = args
+        if kwargs:
+            names, flat = tuple(kwargs), (*args, *kwargs.values())
+        values: dict[str, int] = {}
+        for shortcut, kind in self._shortcuts:
+            given = shortcut.tensors(flat, names, values)
+            if given is not None:
+                found = kind.replayed(given, values)
+                if found is not _NONE_FITS:
+                    self._last = kind
+                    return found  # type: ignore[no-any-return]
+        return self._long_way(args, kwargs, flat, names)
+
+    def _long_way(self, args: Any, kwargs: Any, flat: tuple[Any, ...], names: tuple[str, ...]) -> R:
         tensors: list[Tensor] = []
-        form = _taken_apart((args, kwargs), tensors)
-        # FLOAT says what arithmetic means, DEVICE where what the body makes anew is made
-        key = (form, settings.FLOAT, settings.DEVICE, *[_facts(t) for t in tensors])
+        sizes = Bindings()
+        form = taken_apart((args, kwargs), tensors, sizes)
+        facts = [_facts(t, sizes) for t in tensors]
+        key = (form, *[settings.get(n) for n in SETTINGS], *facts)
         if len(tensors) > 1:
             first: dict[int, int] = {}
             key = (*key, *[first.setdefault(id(t), i) for i, t in enumerate(tensors)])
@@ -94,10 +122,24 @@ class Jit(Generic[P, R]):
             if kind is None:
                 kind = self._kinds[key] = _Kind()
                 if len(self._kinds) > KINDS:
-                    self._kinds.popitem(last=False)
+                    self._forget_oldest()
             else:
                 self._kinds.move_to_end(key)
-        return kind.call(self._function, form, tensors)
+            self._last = kind
+            values = sizes.values
+            if kind.replays and Shortcut.serves(flat):
+                self._add_shortcut(kind, flat, names)
+        return kind.call(self._function, form, tensors, values)
+
+    def _forget_oldest(self) -> None:
+        lately = [kind for _, kind in self._shortcuts]
+        oldest = next(key for key, kind in self._kinds.items() if kind not in lately)
+        del self._kinds[oldest]
+
+    def _add_shortcut(self, kind: _Kind[R], flat: tuple[Any, ...], names: tuple[str, ...]) -> None:
+        if not any(known is kind and shortcut.holds() for shortcut, known in self._shortcuts):
+            others = [(s, k) for s, k in self._shortcuts if k is not kind]
+            self._shortcuts = ((Shortcut(flat, names), kind), *others)[:SHORTCUTS]
 
 
 class _Kind(Generic[R]):
@@ -110,69 +152,60 @@ class _Kind(Generic[R]):
         """The last ones made, each with the form of its result; they differ in what the function
         knows from elsewhere."""
 
-    def call(self, function: Callable[..., R], form: Any, tensors: list[Tensor]) -> R:
+    def replayed(self, tensors: list[Tensor], values: Mapping[str, int]) -> Any:
+        """The result of a replay with these values of variable sizes; `_NONE_FITS` where none of
+        them does."""
+        for replay, result in self.replays:
+            try:
+                found = replay.call(tensors, values)
+            except Stale:
+                continue
+            return found[0] if result is TENSOR else put_together(result, found, values)
+        return _NONE_FITS
+
+    def call(
+        self,
+        function: Callable[..., R],
+        form: Any,
+        tensors: list[Tensor],
+        values: Mapping[str, int],
+    ) -> R:
         tried: tuple[Any, ...] | None = None
         while tried is not self.replays:
             tried = self.replays
-            for replay, result in tried:
-                try:
-                    return _replayed(replay, result, tensors)  # type: ignore[no-any-return]
-                except Stale:
-                    continue
+            found = self.replayed(tensors, values)
+            if found is not _NONE_FITS:
+                return found  # type: ignore[no-any-return]
             with self._lock:
                 if not self._warm:
                     # what the function makes once and keeps (state, caches) is there afterwards
-                    args, kwargs = _put_together(form, tensors)
-                    found = function(*args, **kwargs)
+                    args, kwargs = put_together(form, tensors, values)
+                    first = function(*args, **kwargs)
                     self._warm = True
-                    return _detached(found)  # type: ignore[no-any-return]
+                    return _detached(first)  # type: ignore[no-any-return]
                 if tried is self.replays:
-                    return self._captured(function, form, tensors)
+                    return self._captured(function, form, tensors, values)
         raise AssertionError("either a replay fits or the function is captured")
 
-    def _captured(self, function: Callable[..., R], form: Any, tensors: list[Tensor]) -> R:
+    def _captured(
+        self,
+        function: Callable[..., R],
+        form: Any,
+        tensors: list[Tensor],
+        values: Mapping[str, int],
+    ) -> R:
         capture = Capture(tensors)
         forms: list[Any] = []
 
         def call(inner: Sequence[Tensor]) -> list[Tensor]:
-            args, kwargs = _put_together(form, inner)
+            args, kwargs = put_together(form, inner, values)
             found: list[Tensor] = []
-            forms.append(_taken_apart(function(*args, **kwargs), found, result=True))
+            forms.append(taken_apart(function(*args, **kwargs), found, result=True))
             return found
 
         returned = capture.run(call)
         self.replays = ((Replay(capture.recording), forms[0]), *self.replays)[:REPLAYS]
-        return _put_together(forms[0], returned)  # type: ignore[no-any-return]
-
-
-def _replayed(replay: Replay, form: Any, tensors: list[Tensor]) -> Any:
-    """The result of a replay, once everything that it moves is moved."""
-    new: list[Tensor] = []
-    for number, (storage, address) in enumerate(replay.run(tensors)):
-        if address is None:
-            made = Tensor._of_memory(storage)
-            new.append(made.detach() if number in replay.passed else made)
-        elif isinstance(address, Gradient):
-            owner = address.of.tensor(tensors)
-            if owner is not None:
-                owner.grad = Tensor._of_memory(storage)
-        else:
-            moved = address.tensor(tensors)
-            if moved is not None:
-                moved._move(buffer_node(storage))
-    for address in replay.cleared:
-        owner = address.tensor(tensors)
-        if owner is not None:
-            owner.grad = None
-    results = [new[r] if isinstance(r, int) else _alive(r, tensors) for r in replay.results]
-    return _put_together(form, results)
-
-
-def _alive(address: Address, tensors: Sequence[Tensor]) -> Tensor:
-    found = address.tensor(tensors)
-    if found is None:
-        raise CaptureError("a tensor that the captured function returned is gone")
-    return found
+        return put_together(forms[0], returned, values)  # type: ignore[no-any-return]
 
 
 @overload
@@ -196,90 +229,20 @@ def jit(function: Callable[P, R] | None = None) -> Any:
     return Jit if function is None else Jit(function)
 
 
-# ---- arguments and results, taken apart
-
-
-class _Place:
-    """Where a tensor stands in the form of arguments or of a result."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "<tensor>"
-
-
-_TENSOR: Final = _Place()
-
-
-def _facts(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.dtype, tensor.device, tensor._leaf
-
-
-def _taken_apart(value: Any, tensors: list[Tensor], result: bool = False) -> Any:
-    """The form of a value, hashable; its tensors are added to `tensors` in order."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return _TENSOR
-    if type(value) in (tuple, list):
-        return (type(value), *[_taken_apart(v, tensors, result) for v in value])
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return (type(value), *[_taken_apart(v, tensors, result) for v in value])
-    if type(value) is dict:
-        keys = tuple(value)
-        return (dict, keys, *[_taken_apart(value[k], tensors, result) for k in keys])
-    if type(value) is slice:
-        parts = (value.start, value.stop, value.step)
-        return (slice, *[_taken_apart(v, tensors, result) for v in parts])
-    if type(value) is float:  # as bits: 0.0 and -0.0 are two, nan is one
-        return (float, value.hex())
-    if is_numpy(value) and not result:
-        tensors.append(Tensor(value, device=device_name(None)))
-        return _TENSOR
-    what = "returns" if result else "is given"
-    if isinstance(value, (Iterator, Awaitable)):
-        raise CaptureError(
-            f"a captured function {what} a {type(value).__name__}, which can be gone through once",
-            remedy="Make a list of it.",
-        )
-    try:
-        hash(value)
-    except TypeError:
-        raise CaptureError(
-            f"a captured function {what} a {type(value).__name__}, which is no tensor, no list, "
-            "tuple or dict of such, and not hashable",
-            remedy="Take what it holds apart, or give an object that is compared by identity.",
-        ) from None
-    return (_Value, type(value), value)
-
-
-class _Value:
-    """Marks a Python value in a form: 1, 1.0 and True are equal, but not of one kind."""
-
-
-def _put_together(form: Any, tensors: Sequence[Tensor]) -> Any:
-    """The value of a form with these tensors in the places."""
-    return _filled(form, iter(tensors))
-
-
-def _filled(form: Any, tensors: Any) -> Any:
-    if form is _TENSOR:
-        return next(tensors)
-    kind, *parts = form
-    if kind is _Value:
-        return parts[1]
-    if kind is float:
-        return float.fromhex(parts[0])
-    if kind is dict:
-        return dict(zip(parts[0], [_filled(p, tensors) for p in parts[1:]]))
-    items = [_filled(p, tensors) for p in parts]
-    return kind(*items) if kind is slice or hasattr(kind, "_fields") else kind(items)
+def _facts(tensor: Tensor, sizes: Bindings) -> tuple[Any, ...]:
+    size = tensor.shape
+    if in_use():
+        size = shape(tensor.uop)
+        sizes.of(size)
+        size = free(size)
+    return size, tensor.dtype, tensor.device, tensor._leaf
 
 
 def _detached(result: Any) -> Any:
     """The result of a call that was not captured, as one that was would give it."""
     tensors: list[Tensor] = []
-    form = _taken_apart(result, tensors, result=True)
-    return _put_together(form, [_without_gradient(t) for t in tensors])
+    form = taken_apart(result, tensors, result=True)
+    return put_together(form, [_without_gradient(t) for t in tensors])
 
 
 def _without_gradient(tensor: Tensor) -> Tensor:

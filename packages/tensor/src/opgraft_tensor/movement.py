@@ -11,6 +11,7 @@ from opgraft.ir.ops import Ops
 from opgraft_tensor import algebra, graph
 from opgraft_tensor.base import Base, check_number
 from opgraft_tensor.exchange import sequence_shape
+from opgraft_tensor.extents import Sized, stated, up_to
 
 if TYPE_CHECKING:
     from typing import Self
@@ -28,9 +29,10 @@ class Movement(Base):
             raise ValueError(f"cannot reshape {self.shape} to {to}: only one extent may be -1")
         if -1 in to:
             rest = -math.prod(to)
-            if rest == 0 or self.size % rest:
-                raise ValueError(f"cannot reshape {self.shape} ({self.size} elements) to {to}")
-            to = tuple([self.size // rest if n == -1 else n for n in to])
+            size = math.prod(graph.shape(self._uop))
+            if rest == 0 or size % rest:
+                raise ValueError(f"cannot reshape {self.shape} ({size} elements) to {to}")
+            to = tuple([size // rest if n == -1 else n for n in to])
         return self._new(graph.reshape(self._uop, to))
 
     view = reshape
@@ -69,7 +71,7 @@ class Movement(Base):
         old = (1,) * (len(to) - self.ndim) + self.shape
         if len(old) != len(to):
             raise ValueError(f"cannot expand {self.shape} to {to}")
-        to = tuple([a if n == -1 else n for a, n in zip(old, to)])
+        to = tuple([stated(a) if n == -1 else n for a, n in zip(old, to)])
         return self._new(graph.broadcast_to(self._uop, to))
 
     broadcast_to = expand
@@ -105,11 +107,18 @@ class Movement(Base):
         """The part from begin up to end (not included) of each axis; None: the whole axis."""
         if len(bounds) != self.ndim:
             raise ValueError(f"shrink of {self.shape} needs a (begin, end) for each axis: {bounds}")
-        pairs = [(0, n) if b is None else b for n, b in zip(self.shape, bounds)]
-        for extent, (begin, end) in zip(self.shape, pairs):
-            if not 0 <= begin <= end <= extent:
-                raise ValueError(f"shrink of {self.shape} to {tuple(pairs)} leaves the shape")
-        return self._new(graph.slice_(self._uop, tuple([(b, e - b, 1) for b, e in pairs])))
+        region: list[tuple[int, int, int]] = []
+        for extent, part in zip(self.shape, bounds):
+            begin, end = (0, extent) if part is None else part
+            if part is None or (begin == 0 and end == extent):
+                region.append((0, stated(extent), 1))
+            elif isinstance(end, Sized) and begin == 0:
+                region.append((0, up_to(end, extent), 1))
+            elif 0 <= begin <= end <= extent:
+                region.append((begin, end - begin, 1))
+            else:
+                raise ValueError(f"shrink of {self.shape} to {tuple(bounds)} leaves the shape")
+        return self._new(graph.slice_(self._uop, tuple(region)))
 
     def flip(self, axis: int | Sequence[int] | None = None) -> Self:
         """The elements in opposite order along the axes; None: along all."""
@@ -120,9 +129,10 @@ class Movement(Base):
         axes = self._axes(axis)
         if axis is None:
             axes = tuple([a for a in axes if self.shape[a] == 1])
-        if any(self.shape[a] != 1 for a in axes):
+        old = graph.shape(self._uop)
+        if any(old[a] != 1 for a in axes):
             raise ValueError(f"cannot squeeze axis {axis} of shape {self.shape}: not of extent 1")
-        left = tuple([n for i, n in enumerate(self.shape) if i not in axes])
+        left = tuple([n for i, n in enumerate(old) if i not in axes])
         return self._new(graph.reshape(self._uop, left))
 
     def unsqueeze(self, axis: int) -> Self:
@@ -131,8 +141,8 @@ class Movement(Base):
         if not -rank <= axis < rank:
             raise IndexError(f"axis {axis} of a tensor that will have {rank} axes")
         place = axis % rank
-        to = (*self.shape[:place], 1, *self.shape[place:])
-        return self._new(graph.reshape(self._uop, to))
+        old = graph.shape(self._uop)
+        return self._new(graph.reshape(self._uop, (*old[:place], 1, *old[place:])))
 
     expand_dims = unsqueeze
 

@@ -29,6 +29,10 @@ LONG: Final = 1 << 15
 """Elements per result from which on a reduction is split."""
 FEW: Final = 8
 """Results up to which a reduction leaves a device without parallel loops."""
+STAGE: Final = "stage"
+"""The tag of a MATERIALIZE whose kernel is shared with nothing else."""
+NARROW: Final = 512
+"""Results up to which they are too few to be shared out, where all are kept at once."""
 
 
 class Slot(NamedTuple):
@@ -52,6 +56,27 @@ class Canonical(NamedTuple):
 def canonical(outputs: list[UOp], writable: Callable[[UOp], bool]) -> Canonical:
     """The canonical graph of some outputs. `writable` says of a BUFFER whether it may be
     overwritten; it is asked only where the graph has a WRITE."""
+    found = numbered(outputs, writable)
+    return Canonical(in_stages(found.outputs), found.storages)
+
+
+def in_stages(outputs: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The same values, full reductions over many elements in two stages."""
+    found: dict[UOp, UOp] = {}
+    for n in toposort(outputs):
+        src = tuple([found[s] for s in n.src])
+        if n.op is Ops.REDUCE_AXIS:
+            found[n] = split_reduction(n.arg[0], n.arg[1], src[0])
+        elif src == n.src:
+            found[n] = n
+        else:
+            made = found[n] = node(n.head, src)
+            made.remember("shape", shape(n))
+    return tuple([found[n] for n in outputs])
+
+
+def numbered(outputs: list[UOp], writable: Callable[[UOp], bool]) -> Canonical:
+    """As `canonical`, but for the stages of full reductions: what is written is still one sum."""
     found: dict[UOp, UOp] = {}
     storages: list[Storage] = []
     order = toposort(outputs)
@@ -90,7 +115,7 @@ def _rebuilt(n: UOp, src: tuple[UOp, ...]) -> UOp:
     if op is Ops.SCATTER:
         return _scatter(*src)
     if op is Ops.REDUCE_AXIS:
-        return split_reduction(n.arg[0], n.arg[1], src[0])
+        return graph.reduce_axis(src[0], *n.arg)
     size = shape(n)
     if 0 not in size:
         if op is Ops.PAD and 0 in shape(src[0]):
@@ -142,7 +167,7 @@ def split_reduction(op: Ops, axes: tuple[int, ...], source: UOp) -> UOp:
     extents = shape(source)
     taken = prod([extents[a] for a in axes])
     results = prod(extents) // max(taken, 1)
-    if taken < LONG or results > FEW:
+    if (taken < LONG or results > FEW) and not _is_tall(axes, extents, taken, results):
         return graph.reduce_axis(source, op, axes)
     kept = _natural_blocks(axes, extents)
     if kept:
@@ -155,8 +180,41 @@ def split_reduction(op: Ops, axes: tuple[int, ...], source: UOp) -> UOp:
         before, after = extents[: axes[0]], extents[axes[-1] + 1 :]
         split = (*before, blocks, taken // blocks, *after)
         first = graph.reduce_axis(graph.reshape(source, split), op, (axes[0] + 1,))
-        return graph.reduce_axis(graph.materialize(first), op, (axes[0],))
+        apart = graph.materialize(first) if results <= FEW else _apart(first)
+        return graph.reduce_axis(apart, op, (axes[0],))
+    if len(axes) == 1:
+        # a few elements less can be split; they are joined at the end
+        (axis,) = axes
+        whole = taken - taken % BLOCKS
+        most = split_reduction(op, axes, _cut(source, axis, 0, whole))
+        few = graph.reduce_axis(_cut(source, axis, whole, taken - whole), op, axes)
+        return graph.elementwise(op, most, few)
     return graph.reduce_axis(source, op, axes)
+
+
+def _apart(partial: UOp) -> UOp:
+    """Results of a first stage, in a kernel of their own: joined with the second stage, result by
+    result, it would go down the columns, on as many cores as there are results."""
+    made = node(head_of(Ops.MATERIALIZE, partial.dtype, None, STAGE), (partial,))
+    made.remember("shape", shape(partial))
+    return made
+
+
+def _cut(source: UOp, axis: int, begin: int, count: int) -> UOp:
+    """A part of one axis."""
+    region = [(0, n, 1) for n in shape(source)]
+    region[axis] = (begin, count, 1)
+    return graph.slice_(source, tuple(region))
+
+
+def _is_tall(axes: tuple[int, ...], extents: Shape, taken: int, results: int) -> bool:
+    """Whether many rows become one row of few elements: one core would do all of it."""
+    return (
+        len(extents) - 1 not in axes
+        and results <= NARROW
+        and taken >= 16 * BLOCKS
+        and taken * results >= 8 * LONG
+    )
 
 
 def _natural_blocks(axes: tuple[int, ...], extents: Shape) -> tuple[int, ...]:

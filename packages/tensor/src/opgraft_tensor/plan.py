@@ -1,6 +1,7 @@
 """From output nodes to values: plan once, run, remember the plan.
 
-    canonical graph (normalise.py)      the key of the plan cache
+    numbered graph  (normalise.py)      the key of the plan cache
+    optimized graph (stage.py)          the cheapest products
     draft           (draft.py)          kernels, and the memory of each version
     plan            (assemble.py)       arrays, launches, an arena for temporaries
 
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from opgraft import journal, settings
@@ -24,11 +26,13 @@ from opgraft_tensor.devices import open_device
 from opgraft_tensor.draft import Draft, draft
 from opgraft_tensor.exchange import fill_buffer, host_values
 from opgraft_tensor.explain import explain, headline
+from opgraft_tensor.extents import bound, has_variables, in_use, unbound
 from opgraft_tensor.facts import Prices
 from opgraft_tensor.late import np
 from opgraft_tensor.liveness import Liveness
-from opgraft_tensor.normalise import Canonical, canonical
+from opgraft_tensor.normalise import Canonical, canonical, in_stages, numbered
 from opgraft_tensor.recording import Recorder, recorder
+from opgraft_tensor.stage import optimized
 from opgraft_tensor.steps import Duplicate, Fill, Launch, Plan
 from opgraft_tensor.storage import Storage, buffer_node, keep
 
@@ -76,12 +80,19 @@ plans: Final = _PlanCache()
 
 
 def planned(graph: Canonical, device: Device) -> Plan:
-    """The plan of a canonical graph on a device, from the cache where it is known."""
-    key = (graph.outputs, device.name, device.target, settings.FLOAT)
+    """The plan of a numbered graph on a device, from the cache where it is known."""
+    chosen = settings.FLOAT, settings.OPTIMIZER, settings.EGRAPH
+    key = (graph.outputs, device.name, device.target, chosen)
     found = plans.get(key)
     if found is None:
         begin = time.perf_counter()
-        found = schedule(graph.outputs, _prices(device), device.name)
+        prices = _prices(device)
+        outputs, changes = graph.outputs, list[str]()
+        if not in_use() or not has_variables(outputs):  # both count elements
+            outputs, changes = optimized(outputs, prices, device.target)
+            outputs = in_stages(outputs)
+        found = schedule(outputs, prices, device.name)
+        found.changes = changes
         plans.put(key, found)
         if journal.heard():
             journal.tell("plan", headline(found), begin, text=explain(found))
@@ -101,14 +112,18 @@ def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
     """The BUFFER of each output, computed now. The graph is settled (see realize.py)."""
     wanted = list(outputs)
     live = _OnDemand(outputs)
-    graph = canonical(wanted, live.writable)
+    graph = numbered(wanted, live.writable)
     if live.asked is not None and live.asked.versions:
         # versions that a live tensor holds are made once, and found by it
         extra = list(live.asked.versions)
-        graph = canonical([*wanted, *extra], live.writable)
+        graph = numbered([*wanted, *extra], live.writable)
         wanted += extra
     opened = open_device(device)
-    found = run(planned(graph, opened), graph.storages, opened)
+    values: Mapping[str, int] = {}
+    if in_use():
+        free, bindings = unbound(graph.outputs)
+        graph, values = Canonical(free, graph.storages), bindings.values
+    found = run(planned(graph, opened), graph.storages, opened, values)
     for version, storage in zip(wanted[len(outputs) :], found[len(outputs) :]):
         assert live.asked is not None
         for handle in live.asked.versions[version]:
@@ -132,8 +147,13 @@ class _OnDemand:
         return self.asked.writable(buffer)
 
 
-def run(plan: Plan, storages: Sequence[Storage], device: Device) -> list[Storage]:
-    """Carry out a plan; a storage for each output."""
+def run(
+    plan: Plan,
+    storages: Sequence[Storage],
+    device: Device,
+    values: Mapping[str, int] = MappingProxyType({}),
+) -> list[Storage]:
+    """Carry out a plan with these values of its variable sizes; a storage for each output."""
     known = recorder()
     if known is not None:
         known.reads(storages)
@@ -142,7 +162,10 @@ def run(plan: Plan, storages: Sequence[Storage], device: Device) -> list[Storage
     if missing:
         for launch, made in zip(missing, compile_kernels(device, [step.sink for step in missing])):
             launch.executable = made
-    results = [Storage(size, plan.arrays[a].dtype, device.name) for a, size in plan.results]
+    results = [
+        Storage(bound(size, values) if values else size, plan.arrays[a].dtype, device.name)
+        for a, size in plan.results
+    ]
     buffers: list[Buffer | None] = [None] * len(plan.arrays)
     arena = device.buffer(plan.arena) if plan.arena else None
     for number, array in enumerate(plan.arrays):
@@ -156,12 +179,13 @@ def run(plan: Plan, storages: Sequence[Storage], device: Device) -> list[Storage
             storages[array.slot].give_to(storage)
         else:
             buffers[number] = storage.buffer = device.buffer(array.nbytes)
-    launches: list[tuple[Executable, list[Buffer], tuple[()]]] = []
+    launches: list[tuple[Executable, list[Buffer], list[int]]] = []
     for step in (*plan.steps, None):
         if isinstance(step, Launch):
             assert step.executable is not None
             given = [buffers[a] for a in step.arrays]
-            launches.append((step.executable, [b for b in given if b is not None], ()))
+            sizes = [values[v.arg[0]] for v in step.executable.program.variables]
+            launches.append((step.executable, [b for b in given if b is not None], sizes))
             continue
         if launches:
             device.run_list(launches)

@@ -16,6 +16,7 @@ from opgraft.ir.evaluate import alu
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, functions, graph
+from opgraft_tensor.extents import is_variable, stated
 from opgraft_tensor.graph import Shape, elementwise, full
 from opgraft_tensor.late import np
 from opgraft_tensor.recording import host_supplied, refuse_seeding
@@ -65,10 +66,24 @@ def _next_key() -> list[np.ndarray]:
 
 def bits(size: Shape, device: str) -> UOp:
     """64 random bits for each element, uint64."""
+    size = tuple([stated(n) for n in size])
+    if is_variable(size):
+        return elementwise(Ops.THREEFRY, _places(size), key_node(device))
     count = math.prod(size)
     counter = graph.arange((count,), 0, dtypes.uint64)
     made = elementwise(Ops.THREEFRY, counter, graph.broadcast_to(key_node(device), (count,)))
     return graph.reshape(made, size)
+
+
+def _places(size: Shape) -> UOp:
+    """The place of each element in memory, uint64: with a variable first axis that of any size."""
+    total = full((), dtypes.uint64, 0)
+    stride = 1
+    for axis in reversed(range(len(size))):
+        along = graph.arange(size, axis, dtypes.uint64)
+        total = algebra.add(total, algebra.scale(along, stride))
+        stride *= size[axis]
+    return total
 
 
 def _half(word: UOp, upper: bool) -> UOp:

@@ -15,6 +15,7 @@ from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, functions, graph
 from opgraft_tensor.algebra import choose, equal, like, mul, shifted, sub
 from opgraft_tensor.base import Axis, Base
+from opgraft_tensor.extents import is_variable
 from opgraft_tensor.graph import shape
 
 if TYPE_CHECKING:
@@ -92,14 +93,19 @@ class Reductions(Base):
 
     # ---- means
 
-    def _count(self, axes: tuple[int, ...]) -> int:
-        return math.prod([self.shape[a] for a in axes])
+    def _divisor(self, total: UOp, axes: tuple[int, ...], less: float = 0) -> UOp:
+        """How many elements a mean is of, less `less`; at least 0."""
+        extents = tuple([shape(self._uop)[a] for a in axes])
+        if is_variable(extents):  # counted when the kernel runs
+            ones = graph.full(extents, total.dtype, 1)
+            count = graph.reduce_axis(ones, Ops.ADD, range(len(extents)))
+            return algebra.maximum(algebra.add(count, like(count, -less)), like(count, 0))
+        return like(total, max(math.prod(extents) - less, 0))
 
     def _mean(self, uop: UOp, axes: tuple[int, ...], keepdims: bool, less: float = 0) -> UOp:
         """The sum over the axes divided by their extent less `less`; `uop` is wide already."""
         total = self._reduced(uop, Ops.ADD, axes, keepdims)
-        count = self._count(axes) - less
-        return algebra.div(total, like(total, count if count > 0 else 0))
+        return algebra.div(total, self._divisor(total, axes, less))
 
     def mean(self, axis: Axis = None, keepdims: bool = False) -> Self:
         """The mean; of integers and bool their sum (see `sum`: int64 wraps) divided in floats."""
@@ -109,7 +115,7 @@ class Reductions(Base):
         )
         target = self.dtype if self.dtype.is_float else dtypes.default_float
         total = total if total.dtype.is_float else graph.cast(total, target)
-        mean = algebra.div(total, like(total, self._count(axes)))
+        mean = algebra.div(total, self._divisor(total, axes))
         return self._new(graph.cast(mean, target))
 
     def var(self, axis: Axis = None, keepdims: bool = False, correction: float = 0) -> Self:
@@ -136,11 +142,11 @@ class Reductions(Base):
             result = flat._place(0, False, op)
             return self._new(graph.reshape(result._uop, (1,) * self.ndim)) if keepdims else result
         place = self._axis(axis)
-        extent = self.shape[place]
+        size = shape(self._uop)
         best = self._reduced(self._uop, self._extreme(op), (place,), True)
         hit = algebra.either(equal(self._uop, best), algebra.is_nan(self._uop))
-        index = graph.arange(self.shape, place, dtypes.int64)
-        found = choose(hit, index, extent)
+        index = graph.arange(size, place, dtypes.int64)
+        found = choose(hit, index, int(size[place]))
         return self._new(self._reduced(found, Ops.MIN, (place,), keepdims))
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Self:

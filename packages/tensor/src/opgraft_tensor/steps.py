@@ -70,6 +70,8 @@ class Plan:
     merges: list[str] = field(default_factory=list)
     versions: list[tuple[str, str]] = field(default_factory=list)
     """Each stored WRITE, and whether it is in place."""
+    changes: list[str] = field(default_factory=list)
+    """What the tensor stage did to the graph, and at what cost; empty where it did not look."""
 
     @property
     def kernels(self) -> list[Launch]:

@@ -121,19 +121,10 @@ class Holder(Protocol):
     def uop(self) -> UOp: ...
 
 
-class _Reference(weakref.ref[Any]):
-    """A weak reference to a holder, which knows its number."""
-
-    __slots__ = ("number",)
-    number: int
-
-
-# Every live Tensor, in order of making. Asked only when memory might be overwritten.
-_holders: Final[dict[int, _Reference]] = {}
-
-
-def _forget(reference: _Reference) -> None:
-    _holders.pop(reference.number, None)
+# Every live Tensor, in order of making: a reference takes itself out when its tensor dies. Asked
+# only when memory might be overwritten. Adding and taking out are single steps of the interpreter.
+_holders: Final[dict[weakref.ref[Any], None]] = {}
+_forget: Final = _holders.__delitem__
 
 
 class _Watch(threading.local):
@@ -148,17 +139,16 @@ watch: Final = _Watch()
 
 
 def hold(holder: Holder) -> None:
-    """Register a live holder; it leaves by dying."""
-    reference = _Reference(holder, _forget)
-    reference.number = next(_serial)
-    _holders[reference.number] = reference  # one step of the interpreter, as is taking it out
+    """Register a live holder, which is hashed by identity; it leaves by dying."""
+    reference = weakref.ref(holder, _forget)
+    _holders[reference] = None
     if watch.born is not None:
         watch.born.append(reference)
 
 
 def live_holders() -> list[Holder]:
     """Everything registered that is alive, in order of making."""
-    found = [reference() for reference in list(_holders.values())]
+    found = [reference() for reference in list(_holders)]
     return [holder for holder in found if holder is not None]
 
 

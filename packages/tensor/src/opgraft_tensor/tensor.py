@@ -105,12 +105,25 @@ class Tensor(
     def memory(self) -> Storage:
         """The memory that holds the value, computed now if it was not."""
         refuse_reading("the values of a tensor are asked for")
-        found = memory_of(self._uop)
+        found = self._memory()
         if found is None:
             realize_all([self])
-            found = memory_of(self._uop)
+            found = self._memory()
         assert found is not None
+        return found
+
+    def _memory(self) -> Storage | None:
+        """The memory that holds the value already, if there is one."""
+        known = self._storage
+        if known is not None and not known.lost:
+            return known
+        node = self._uop
+        found = memory_of(node)
+        if found is None:
+            return None
         storage: Storage = found.arg
+        if self._uop is node:  # no other thread captures just now
+            self._storage = storage
         return storage
 
     def item(self) -> bool | int | float:
@@ -216,6 +229,9 @@ class Tensor(
         self._stand_for(uop)
         if self._leaf:
             autograd.mark_leaf(uop, self)
+
+    def _mark(self, uop: UOp) -> None:
+        autograd.mark_leaf(uop, self)
 
     # ---- in place
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
+from opgraft_tensor.extents import Extent
 from opgraft_tensor.graph import Region, Shape, shape
 from opgraft_tensor.index import Index, Indices, Lin
 
@@ -107,6 +108,8 @@ def is_inside(index: Index, extents: Shape) -> bool:
 
 def _needed(gate: Gate) -> tuple[Gate, ...]:
     x, low, high = gate
+    if isinstance(high, Extent) and (x.bare is None or x.bare.extent != high):
+        return (gate,)
     return () if low <= x.low and x.high < high else (gate,)
 
 

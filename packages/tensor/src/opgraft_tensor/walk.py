@@ -24,6 +24,7 @@ from opgraft_tensor.facts import Facts, Orders, Prices
 from opgraft_tensor.graph import shape
 from opgraft_tensor.group import Group, Pair, largest_root
 from opgraft_tensor.index import Atom, AtomKind, Index, ranges_of
+from opgraft_tensor.normalise import STAGE
 
 FORCED: Final = frozenset({Ops.SCAN_AXIS, Ops.MATERIALIZE, Ops.COPY})
 """What is always stored."""
@@ -67,6 +68,15 @@ class Walk:
         self.own_of_local: dict[UOp, frozenset[Atom]] = {}
         self.costs = Costs(self.demands, prices, self.locals)
         self.decisions: list[Decision] = []
+        self.overwriting: dict[UOp, list[UOp]] = {}
+        """Partial WRITEs by what they overwrite."""
+        for v in self.order:
+            if v in orders.partial:
+                old = v.src[0]
+                self.overwriting.setdefault(old, []).append(v)
+                while old.op is Ops.RESHAPE:
+                    old = old.src[0]
+                    self.overwriting.setdefault(old, []).append(v)
         self.forced: dict[UOp, None] = dict.fromkeys(orders.outputs)
         for v in self.order:
             if v.op in FORCED or v in orders.stored or v in orders.partial:
@@ -86,6 +96,7 @@ class Walk:
 
     def _join_small(self) -> None:
         """Merge kernels that cost less than their launch into others with the same loops."""
+        alone = 4 * (self.prices.launch + self.prices.parting)
         by_loops: dict[tuple[int, ...], list[Group]] = {}
         for group in [g for g in self.groups.all if g.into is None and not g.alone]:
             work = sum(self.facts.size[r] * self.facts.work[r] for r in group.roots)
@@ -95,7 +106,7 @@ class Walk:
             for other in others[-MOST_NEIGHBOURS:]:
                 other = self.groups.find(other)
                 most = sum(self.facts.size[r] * self.facts.work[r] for r in other.roots)
-                if not extents or min(work, most) > 4 * self.prices.launch:
+                if not extents or min(work, most) > alone:
                     continue
                 theirs = [r for r in self.groups.own_ranges(other.roots[0]) if r.extent != 1]
                 if self.groups.merge(
@@ -189,7 +200,12 @@ class Walk:
         ranges = tuple([self.table.range(n, AtomKind.OUTER) for n in extents])
         mine = groups.add(v, ranges, self.devices.get(v, self.default_device))
         mine.heavy = bool(self.facts.heavy.get(v))
-        mine.alone = partial or v.op is Ops.COPY or v in self.orders.alone
+        mine.alone = partial or v.op is Ops.COPY or v in self.orders.alone or v.tag == STAGE
+        # what overwrites a part of it comes after it, though it may not read it
+        for newer in self.overwriting.get(v, ()):
+            after = groups.find(groups.group_of_root[newer])
+            if after is not mine:
+                after.producers[mine] = None
         readers: dict[Group, None] = {}
         for index, by_group in demands.items():
             for group in by_group:

@@ -10,7 +10,7 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any, Final
 
-from opgraft import journal
+from opgraft import journal, settings
 from opgraft.cli.compile import choose, target_of
 from opgraft.cli.screen import Screen, screen
 from opgraft.dtype import dtypes
@@ -27,10 +27,13 @@ from opgraft.ir.trace import tracing
 from opgraft.ir.uop import UOp
 from opgraft.lower.pipeline import lower, schedule_of
 from opgraft.plugins.command import Command
+from opgraft.rules.optimizer import CostModel, Stage
+from opgraft.rules.reasons import reasons
 from opgraft.rules.simplify import chosen_optimizer, optimize
 from opgraft.runtime import Device, Executable
 from opgraft.target import Target
 
+_KERNEL_STAGES: Final[tuple[Stage, ...]] = ("index", "scalar")
 RUNS: Final = 3
 """A kernel's time is the best of so many runs."""
 
@@ -45,14 +48,26 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=REMAINDER, help="for the script")
     parser.add_argument("--stage", choices=("index", "scalar", "tensor"), default="index",
                         help="of the rewriting of an expression")  # fmt: skip
+    parser.add_argument(
+        "--egraph",
+        action="store_true",
+        help="with the optimizer egraph (as EGRAPH=1), and the chains of rules that led to what it "
+        "changed, each of them replayed",
+    )
     parser.add_argument("--no-source", action="store_true", help="leave the generated source out")
     parser.add_argument("--no-ir", action="store_true", help="leave the IR of kernels out")
 
 
 def run(arguments: Namespace) -> int:
     """Explain an expression, or run a script and explain its kernels."""
+    if arguments.egraph:
+        with settings.using(EGRAPH=True):
+            return _explain(screen(), arguments)
+    return _explain(screen(), arguments)
+
+
+def _explain(out: Screen, arguments: Namespace) -> int:
     what: str = arguments.what
-    out = screen()
     if not os.path.exists(what):
         if what.endswith(".py"):
             raise OpgraftError(f"there is no file {what}")
@@ -82,6 +97,8 @@ def explain_node(out: Screen, root: UOp, arguments: Namespace) -> int:
         f"cost {made.cost_before:g} -> {made.cost_after:g}, {len(rows)} rewrites by "
         f"{chosen_optimizer().name} ({made.stop}) in {made.seconds * 1e3:.2f} ms"
     )
+    if arguments.egraph:
+        _reasons(out, root, made.sink, arguments.stage)
     if not arguments.no_source:
         kind, pair = choose("", "")
         renderer = pair.renderer(target_of(kind))
@@ -101,6 +118,23 @@ def _schedule(out: Screen, sink: UOp, target: Target) -> None:
         out.line()
         out.heading("schedule")
         out.code("\n".join(map(format_value, steps)), "text")
+
+
+def _reasons(out: Screen, before: UOp, after: UOp, stage: Stage) -> None:
+    """The chain of rules for each expression that the optimizer changed, and whether it holds."""
+    found = reasons(before, after, stage=stage)
+    if not found:
+        silent = f"{chosen_optimizer().name} gives no reasons for what it does"
+        out.line()
+        out.line(silent if found is None else f"{stage}: nothing was changed")
+    for number, reason in enumerate(found or (), 1):
+        out.line()
+        out.heading(f"{stage} {number}: why {_written(reason.start)} is {_written(reason.end)}")
+        out.line(_written(reason.start))
+        for step in reason.steps:
+            out.line(f"  = {_written(step.after)}  by {step}")
+        faults = reason.check()
+        out.line("replayed: each step holds" if not faults else f"NOT SHOWN: {'; '.join(faults)}")
 
 
 def _rule(rule: Rule) -> tuple[str, str]:
@@ -181,6 +215,12 @@ def _kernel(out: Screen, event: journal.Event, arguments: Namespace) -> None:
     if not arguments.no_ir:
         out.code(to_text(held["sink"]), "text")
     _schedule(out, held["sink"], held["target"])
+    if arguments.egraph:
+        here, cost = held["sink"], CostModel(target=held["target"])
+        for stage in _KERNEL_STAGES:
+            made = optimize(here, cost=cost, stage=stage).sink
+            _reasons(out, here, made, stage)
+            here = made
     if not arguments.no_ir and program.linear is not None:
         out.line()
         out.code(linear_to_text(program.linear), "text")
@@ -252,6 +292,7 @@ and the source of a kernel that computes it. Of a Python script: run it, then sh
 that it made, in its stages, with the times. Of a file with IR: as of an expression.
 
   opgraft explain "(x*4 + 3)//4 where x in [0, 9]"
+  opgraft explain --egraph "((i*4 + j)//4)*4 + (i*4 + j)%4 where i in [0, 7], j in [0, 3]"
   opgraft explain --no-ir train.py --epochs 1
   OPGRAFT_OPTIMIZER=greedy opgraft explain "x*2 + x where x in [0, 9]"
 

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from opgraft import __version__, settings
+from opgraft import __version__, calibration, settings
 from opgraft.catalog import Device
 from opgraft.cli.cache import readable
 from opgraft.cli.screen import Screen, screen
@@ -75,6 +75,7 @@ def facts() -> dict[str, Any]:
             "entries": str(held.entries),
             "size": f"{readable(held.bytes)} of {readable(held.limit)}",
         },
+        "calibration": _calibration(),
         "settings": _changed(),
         "plugins": [
             {k: row[k] for k in ("name", "distribution", "version", "state", "reason")}
@@ -82,6 +83,14 @@ def facts() -> dict[str, Any]:
         ],
         "devices": [asdict(row) for row in Device.listing()],
     }  # fmt: skip
+
+
+def _calibration() -> dict[str, str]:
+    """What `opgraft calibrate` has measured, by kind of device."""
+    return {
+        kind: ", ".join(f"{name} {price:g}" for name, price in prices)
+        for kind, prices in calibration.everything().items()
+    }
 
 
 def _versions() -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from opgraft import __version__, settings
 from opgraft.cli.cache import COMMAND as CACHE
+from opgraft.cli.calibrate import COMMAND as CALIBRATE
 from opgraft.cli.compile import COMMAND as COMPILE
 from opgraft.cli.devices import COMMAND as DEVICES
 from opgraft.cli.explain import COMMAND as EXPLAIN
@@ -21,7 +22,7 @@ from opgraft.errors import OpgraftError, PluginError, SettingError
 from opgraft.plugins.command import RESERVED, Command, UsageError
 from opgraft.plugins.registry import REGISTRY
 
-_COMMANDS: Final = (DEVICES, PLUGINS, INFO, CACHE, EXPLAIN, COMPILE, NEW_BACKEND)
+_COMMANDS: Final = (DEVICES, PLUGINS, INFO, CACHE, EXPLAIN, COMPILE, CALIBRATE, NEW_BACKEND)
 OWN: Final = {command.name: command for command in _COMMANDS}
 assert tuple(OWN) == RESERVED
 

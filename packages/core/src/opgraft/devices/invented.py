@@ -12,8 +12,11 @@ from typing import Final
 
 from opgraft.api import (
     CompilerPair,
+    DotUnit,
     GroupOp,
     LinearProgram,
+    MatrixLayout,
+    MatrixUnit,
     Ops,
     Renderer,
     Target,
@@ -25,6 +28,54 @@ from opgraft.api import (
 
 _INTEGERS: Final = frozenset(
     (op, dtype) for op in GroupOp.ATOMIC for dtype in (dtypes.int32, dtypes.uint32)
+)
+
+# where each thread of a unit holds what, as real ones do: the digits of its number, the least first
+_TILE8: Final = MatrixUnit(
+    "tile8",
+    (8, 8, 8),
+    (dtypes.float32,) * 3,
+    32,
+    MatrixLayout((("k", 2, 2), ("m", 4, 1), ("k", 2, 4), ("m", 2, 4)), (("k", 2, 1),)),
+    MatrixLayout((("n", 2, 2), ("k", 4, 1), ("n", 2, 4), ("k", 2, 4)), (("n", 2, 1),)),
+    MatrixLayout((("n", 2, 2), ("m", 4, 1), ("n", 2, 4), ("m", 2, 4)), (("n", 2, 1),)),
+)
+_TALL16: Final = MatrixUnit(
+    "tall16",
+    (16, 8, 16),
+    (dtypes.float16, dtypes.float16, dtypes.float32),
+    32,
+    MatrixLayout((("k", 4, 2), ("m", 8, 1)), (("k", 2, 1), ("m", 2, 8), ("k", 2, 8))),
+    MatrixLayout((("k", 4, 2), ("n", 8, 1)), (("k", 2, 1), ("k", 2, 8))),
+    MatrixLayout((("n", 4, 2), ("m", 8, 1)), (("n", 2, 1), ("m", 2, 8))),
+)
+_DOT4: Final = DotUnit("dot4", (dtypes.int8, dtypes.int8, dtypes.int32))
+_FLAT16: Final = MatrixUnit(
+    "flat16",
+    (16, 16, 4),
+    (dtypes.float32,) * 3,
+    64,
+    MatrixLayout((("m", 16, 1), ("k", 4, 1))),
+    MatrixLayout((("n", 16, 1), ("k", 4, 1))),
+    MatrixLayout((("n", 16, 1), ("m", 4, 4)), (("m", 4, 1),)),
+)
+_WIDE32: Final = MatrixUnit(
+    "wide32",
+    (32, 32, 8),
+    (dtypes.bfloat16, dtypes.bfloat16, dtypes.float32),
+    64,
+    MatrixLayout((("m", 32, 1), ("k", 2, 4)), (("k", 4, 1),)),
+    MatrixLayout((("n", 32, 1), ("k", 2, 4)), (("k", 4, 1),)),
+    MatrixLayout((("n", 32, 1), ("m", 2, 4)), (("m", 4, 1), ("m", 4, 8))),
+)
+_TWICE16: Final = MatrixUnit(
+    "twice16",
+    (16, 16, 16),
+    (dtypes.int8, dtypes.int8, dtypes.int32),
+    32,
+    MatrixLayout((("m", 16, 1), ("", 2, 0)), (("k", 16, 1),)),
+    MatrixLayout((("n", 16, 1), ("", 2, 0)), (("k", 16, 1),)),
+    MatrixLayout((("n", 16, 1), ("m", 2, 1)), (("m", 8, 2),)),
 )
 
 LANES32: Final = Target(
@@ -41,6 +92,8 @@ LANES32: Final = Target(
     group_dims=3,
     lanes=32,
     atomics=_INTEGERS,
+    matrix_units=(_TILE8, _TALL16),
+    dot_units=(_DOT4,),
     cache_bytes=(16 << 10, 2 << 20),
     local_bytes=16 << 10,
     max_buffers=8,
@@ -60,6 +113,7 @@ LANES64: Final = Target(
     group_dims=3,
     lanes=64,
     atomics=_INTEGERS | {(Ops.ADD, dtypes.float32), (Ops.MAX, dtypes.float32)},
+    matrix_units=(_FLAT16, _WIDE32, _TWICE16),
     cache_bytes=(32 << 10, 8 << 20),
     local_bytes=32 << 10,
     max_buffers=31,

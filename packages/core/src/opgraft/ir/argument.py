@@ -19,13 +19,16 @@ from opgraft.dtype import DType, to_dtype
 from opgraft.errors import ParseError
 from opgraft.forking import ForkLock
 from opgraft.ir.linear import KernelInfo
+from opgraft.ir.matrix import DotUnit, MatrixLayout, MatrixUnit
 from opgraft.ir.ops import AxisKind, Ops, Space
 
 _ENUMS: Final[tuple[type[Enum], ...]] = (AxisKind, Space, Ops)  # the first that has a name wins
 _MEMBERS: Final[dict[str, Enum]] = {
     name.lower(): member for kind in reversed(_ENUMS) for name, member in kind.__members__.items()
 }
-_CLASSES: Final[dict[str, type[Any]]] = {KernelInfo.__name__: KernelInfo}
+_CLASSES: Final[dict[str, type[Any]]] = {
+    kind.__name__: kind for kind in (KernelInfo, DotUnit, MatrixLayout, MatrixUnit)
+}
 _lock: Final = ForkLock()
 _Class = TypeVar("_Class")
 

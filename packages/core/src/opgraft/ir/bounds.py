@@ -222,7 +222,16 @@ def _differ(n: UOp, a: Bounds, b: Bounds) -> Bounds:
 def _where(n: UOp, condition: Bounds, yes: Bounds, no: Bounds) -> Bounds:
     if condition[0]:
         return yes
-    return _union(n.dtype, yes, no) if condition[1] else no
+    if not condition[1]:
+        return no
+    test = n.src[0]
+    if n.dtype.is_float and test.op is Ops.CMPLT and yes[0] == yes[1] != 0.0:
+        # a clamp to a number: what it lets through is on its side, or nan
+        if test.src[0] is n.src[2] and test.src[1] is n.src[1]:
+            return max(yes[0], no[0]), max(yes[0], no[1]), no[2]
+        if test.src[0] is n.src[1] and test.src[1] is n.src[2]:
+            return min(yes[0], no[0]), min(yes[0], no[1]), no[2]
+    return _union(n.dtype, yes, no)
 
 
 def _multiply_accumulate(n: UOp, a: Bounds, b: Bounds, c: Bounds) -> Bounds:
@@ -280,8 +289,11 @@ def _reduce(n: UOp, value: Bounds, *ranges: Bounds) -> Bounds:
     return _combined(n.dtype, n.arg, value, count)
 
 
-def _scan(n: UOp, value: Bounds, loop: Bounds) -> Bounds:
-    return _combined(n.dtype, n.arg, value, (1, loop[1] + 1))
+def _scan(n: UOp, value: Bounds, *loops: Bounds) -> Bounds:
+    most = 1
+    for _, last in loops:
+        most *= last + 1
+    return _combined(n.dtype, n.arg, value, (1, most))
 
 
 def _across(n: UOp, value: Bounds) -> Bounds:
@@ -309,6 +321,23 @@ def _write(n: UOp, old: Bounds, value: Bounds, *more: Bounds) -> Bounds:
 
 def _same(n: UOp, value: Bounds, *more: Bounds) -> Bounds:
     return value
+
+
+def _matrix(n: UOp, a: Bounds, b: Bounds, c: Bounds) -> Bounds:
+    """Of sums of products of integers; of floats nothing is known."""
+    if n.dtype.is_float:
+        return UNKNOWN
+    ends = [x * y * n.arg.shape[2] for x in a[:2] for y in b[:2]]
+    return intervals.fit(n.dtype, c[0] + min(ends), c[1] + max(ends))
+
+
+def _dot(n: UOp, a: Bounds, b: Bounds, c: Bounds) -> Bounds:
+    """Of sums of products of integers: words tell nothing of their parts."""
+    if n.dtype.is_float:
+        return UNKNOWN
+    parts = [(d.min, d.max) for d in n.arg.dtypes[:2]]
+    ends = [x * y * n.arg.depth for x in parts[0] for y in parts[1]]
+    return intervals.fit(n.dtype, c[0] + min(ends), c[1] + max(ends))
 
 
 _RULES: Final[dict[Ops, Callable[..., Bounds]]] = {
@@ -345,6 +374,8 @@ _RULES: Final[dict[Ops, Callable[..., Bounds]]] = {
     Ops.BROADCAST: _same,
     Ops.EXTRACT: _same,
     Ops.HREDUCE: _across,
+    Ops.MATRIX: _matrix,
+    Ops.DOT: _dot,
     Ops.LOAD: _load,
     **dict.fromkeys(GroupOp.VIEW - {Ops.PAD, Ops.UNWINDOW}, _same),
     Ops.PAD: _pad,

@@ -182,8 +182,11 @@ def _exp2(x: UOp, form: _Format) -> UOp:
     2**k is applied as two factors, so that only the last multiplication rounds to a subnormal.
     """
     low, high = form.exp2_range
-    x = (x < low).where(x.const_like(low), x)
-    x = (x > high).where(x.const_like(high), x)
+    # an exponential keeps its exponents within these bounds by itself
+    if x.vmin < low:
+        x = (x < low).where(x.const_like(low), x)
+    if x.vmax > high:
+        x = (x > high).where(x.const_like(high), x)
     shifted = x + form.magic
     f = x + -(shifted + -form.magic)
     power = _polynomial(f, form.exp2) * f + 1.0

@@ -14,6 +14,7 @@ from typing import Final
 
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.bounds import may_be_nan
+from opgraft.ir.matrix import SIDES, Operand
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 
@@ -82,10 +83,11 @@ def _extreme(a: UOp, b: UOp, greatest: bool, any_zero: bool) -> UOp:
             return beats(b, a).where(b, a)
         # b is the zero that wins over the other one, so it wins ties
         return (beats(b, a) | a.eq(b)).where(b, a)
-    wins = beats(b, a)
-    if may_be_nan(b):
-        wins = wins | b.ne(b)
-    picked = wins.where(b, a)
+    # the form of the machines' own instruction, which hands on the second operand where either is
+    # nan; what it loses is put back by a test that hardly ever holds
+    picked = beats(a, b).where(a, b)
+    if may_be_nan(a):
+        picked = a.ne(a).where(a, picked)
     if any_zero or a.vmin > 0 or a.vmax < 0 or b.vmin > 0 or b.vmax < 0:
         return picked
     # of equal numbers only the signs of zeros can differ: + wins a maximum, - a minimum
@@ -163,3 +165,43 @@ def _division(u: UOp) -> UOp | None:
         return plain  # the remainder by 1 is the 0 that both cases want
     result = is_zero.where(plain.const_like(0), plain) if zero else plain
     return is_minus.where(-a, result) if is_minus is not None else result
+
+
+def sum_of_products(n: UOp) -> UOp:
+    """A DOT by way of plainer operations, its products added up in order."""
+    (first, second, _), (a, b, total) = n.arg.dtypes, n.src
+    for k in range(n.arg.depth):
+        total = total + _part_of(a, first, k).cast(n.dtype) * _part_of(b, second, k).cast(n.dtype)
+    return total
+
+
+def matrix_products(n: UOp) -> UOp:
+    """A MATRIX of one thread by way of plainer operations, element by element."""
+    unit, (a, b, c) = n.arg, n.src
+
+    def elements(source: UOp, operand: Operand) -> dict[tuple[int, int], UOp]:
+        layout, (row, column) = unit.layout(operand), SIDES[operand]
+        return {
+            (place.get(row, 0), place.get(column, 0)): (
+                source if layout.size == 1 else source.extract(register)
+            ).cast(unit.dtype("c"))
+            for register in range(layout.size)
+            for place in (layout.at(0, register),)
+        }
+
+    left, right, sums = elements(a, "a"), elements(b, "b"), elements(c, "c")
+    for (i, j), total in sums.items():
+        for k in range(unit.shape[2]):
+            total = total + left[i, k] * right[k, j]
+        sums[i, j] = total
+    lanes = tuple(sums.values())  # in the order of their registers
+    return lanes[0] if len(lanes) == 1 else UOp(Ops.STACK, n.dtype, lanes)
+
+
+def _part_of(words: UOp, dtype: DType, number: int) -> UOp:
+    """A part of each word."""
+    count, bits = words.dtype.count, dtype.bits
+    shifted = words >> (number * bits) if number else words
+    held = dtypes.uint16 if dtype.is_float else dtype
+    part = shifted.cast(held.vec(count))
+    return part.bitcast(dtype.vec(count)) if held is not dtype else part

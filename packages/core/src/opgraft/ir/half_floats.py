@@ -49,6 +49,14 @@ def narrow(x: UOp, dtype: DType) -> UOp:
     return (value | (sign >> 16)).cast(half)
 
 
+def rounded_to_bfloat16(x: UOp) -> UOp:
+    """A float32 rounded to what bfloat16 holds, still a float32: no way there and back."""
+    word = lanes_of(dtypes.uint32, x)
+    u = x.bitcast(word)
+    rounded = (u + ((u >> 16) & 1) + 0x7FFF) & 0xFFFF0000
+    return x.ne(x).where(x, rounded.bitcast(x.dtype))
+
+
 def to_odd32(x: UOp) -> UOp:
     """A float64 as float32, rounded to odd: rounding again to 22 bits or fewer is then exact.
 

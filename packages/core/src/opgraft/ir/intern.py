@@ -203,16 +203,18 @@ def _forgetting(table: dict[tuple[Any, ...], Ref]) -> Callable[[Ref], None]:
 
 def _dropping(key: object, table: dict[tuple[Any, ...], Ref]) -> Callable[[Ref], None]:
     """The same for a head whose arg holds memory: it goes with its last node, not some day."""
+    # by names of its own: at the end of the process those of the module are gone before the nodes
+    held, heads, references, idle = lock, _heads, sys.getrefcount, _idle
 
     def forget(ref: Ref) -> None:
-        with lock:
+        with held:
             table.pop(ref.key, None)
             if table:
                 return
-            head = _heads.pop(key, None)
+            head = heads.pop(key, None)
             # the dying node still refers to it; whoever else does may be about to make a node
-            if head is not None and (head.table or sys.getrefcount(head) > _idle + 1):
-                _heads[key] = head
+            if head is not None and (head.table or references(head) > idle + 1):
+                heads[key] = head
 
     return forget
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from opgraft.dtype import DType, dtypes
+from opgraft.ir.matrix import DotUnit, MatrixUnit, Operand
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.uop import UOp, exact_key
 
@@ -142,6 +143,7 @@ def _exact(n: UOp) -> bool:
     return held != held or exact_key(n.dtype.const(held)) == exact_key(held)
 
 
+_OPERANDS: Final[tuple[Operand, ...]] = ("a", "b", "c")
 _ANY_ATOMIC: Final = frozenset({Ops.ADD, Ops.MAX, Ops.MIN})
 _ARITHMETIC: Final = (_sources(2), _PLAIN, _VALUE, _ONE_DTYPE)
 _ACCESS: Final = (
@@ -259,7 +261,7 @@ LAWS: Final[dict[Ops, tuple[Law, ...]]] = {
         _FIRST_DTYPE,
         _OVER_RANGES,
     ),
-    Ops.SCAN: (_sources(2), _REDUCES, _REDUCES_DTYPE, _FIRST_DTYPE, _OVER_RANGES),
+    Ops.SCAN: (_sources(2, 3), _REDUCES, _REDUCES_DTYPE, _FIRST_DTYPE, _OVER_RANGES),
     Ops.STACK: (
         _PLAIN,
         Law("it has a source for each lane", lambda n: len(n.src) == n.dtype.count > 1),
@@ -286,6 +288,27 @@ LAWS: Final[dict[Ops, tuple[Law, ...]]] = {
         _REDUCES,
         _REDUCES_DTYPE,
         Law("its source is a vector of its dtype", lambda n: n.src[0].dtype.base is n.dtype),
+    ),
+    Ops.DOT: (
+        _sources(3),
+        _arg("a DotUnit", lambda arg: isinstance(arg, DotUnit)),
+        Law(
+            "its first two sources are int32 words of as many lanes as it has",
+            lambda n: all(s.dtype is dtypes.int32.vec(n.dtype.count) for s in n.src[:2]),
+        ),
+        Law(
+            "its sum and its value have the dtype of its unit's sums",
+            lambda n: n.src[2].dtype is n.dtype and n.dtype.scalar is n.arg.dtypes[2],
+        ),
+    ),
+    Ops.MATRIX: (
+        _sources(3),
+        _arg("a MatrixUnit", lambda arg: isinstance(arg, MatrixUnit)),
+        Law(
+            "its sources are what a thread holds of a, b and c, by its unit's layouts",
+            lambda n: all(s.dtype is n.arg.held(o) for s, o in zip(n.src, _OPERANDS, strict=True)),
+        ),
+        Law("it gives what a thread holds of c", lambda n: n.dtype is n.arg.held("c")),
     ),
     Ops.LOAD: (
         _sources(2, 4),

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from opgraft.ir.uop import UOp
+
+EXCLUSIVE: Final = "exclusive"
+"""The tag of a SCAN, on the way to a program, that leaves its own value out: what came before."""
+
+STREAM: Final = "stream"
+"""The tag of a STORE of whole vectors that goes past the caches where the machine can. Each begins
+at a multiple of its own size, counted from the begin of its buffer. See opt/stores.py."""
 
 
 @dataclass(frozen=True)

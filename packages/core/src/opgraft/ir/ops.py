@@ -58,13 +58,21 @@ class Ops(Enum):
 
     # over loops
     REDUCE = auto()  # src: (value, *ranges); arg: ADD, MUL, MAX, MIN, AND or OR; closes them
-    SCAN = auto()  # src: (value, range); arg: as REDUCE; inclusive; leaves the range open
+    # src: (value, range[, lanes]); arg: as REDUCE; inclusive; leaves the ranges open. With lanes, a
+    # range of kind VECTOR, it runs over both, each iteration of the first through all lanes
+    SCAN = auto()
 
     # vectors
     STACK = auto()  # lanes from scalars
     BROADCAST = auto()  # every lane the same scalar
     EXTRACT = auto()  # arg: lane
     HREDUCE = auto()  # src: (vector,); arg: as REDUCE; the lanes combined to a scalar
+
+    # (a, b, c): in each lane the parts of a times those of b, and c; arg: a DotUnit
+    DOT = auto()
+    # (a, b, c): what this thread holds of three matrices; what it holds of a * b + c. arg: a
+    # MatrixUnit; carried out by as many neighbouring threads together as that says
+    MATRIX = auto()
 
     # memory and order
     LOAD = auto()  # (buffer, index) or (buffer, index, gate, alternative)

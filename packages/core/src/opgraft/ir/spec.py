@@ -39,6 +39,10 @@ class _Rules:
 
 
 _MACHINE: Final = frozenset({Ops.CDIV, Ops.CMOD, Ops.MULACC})
+_FRAGMENTS: Final = frozenset(
+    {Ops.MATRIX, Ops.REDUCE, Ops.STACK, Ops.BROADCAST, Ops.LOAD, Ops.STORE, Ops.LOCAL}
+)
+"""What moves the registers of a matrix unit, which are a vector where others have none."""
 _LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
 _VECTORS: Final = frozenset({Ops.STACK, Ops.BROADCAST, Ops.EXTRACT, Ops.HREDUCE, Ops.IOTA})
 _EFFECTS: Final = frozenset({Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.END, Ops.BARRIER})
@@ -59,11 +63,15 @@ _STAGES: Final[dict[str, _Rules]] = {
         | _LEAVES
         | _VECTORS
         | _EFFECTS
-        | {Ops.LOCAL, Ops.RANGE, Ops.REDUCE, Ops.SCAN, Ops.AFTER, Ops.SINK},
+        | {Ops.DOT, Ops.MATRIX, Ops.LOCAL, Ops.RANGE, Ops.REDUCE, Ops.SCAN, Ops.AFTER, Ops.SINK},
         "array ops are planned into kernels long before; see lower/pipeline.py",
     ),
     "linear": _Rules(
-        GroupOp.ALU | _LEAVES | _VECTORS | _EFFECTS | {Ops.LOCAL, Ops.RANGE, Ops.IF, Ops.ENDIF},
+        GroupOp.ALU
+        | _LEAVES
+        | _VECTORS
+        | _EFFECTS
+        | {Ops.DOT, Ops.MATRIX, Ops.LOCAL, Ops.RANGE, Ops.IF, Ops.ENDIF},
         "a linear program orders by place: AFTER and SINK are gone, REDUCE and SCAN are registers",
     ),
 }
@@ -177,7 +185,22 @@ def _check_target(n: UOp, stage: str, target: Target) -> None:
             f"{target.name} has no atomic {n.arg.name} of {n.src[0].dtype}",
             "Target.atomics names those that it has",
         )
-    if n.dtype.count > 1 and target.vector_bytes == 0:
+    elif n.op is Ops.DOT and n.arg not in target.dot_units:
+        _fail(
+            stage,
+            n,
+            f"{target.name} has no dot instruction {n.arg.name}",
+            "lower/decompose must rewrite it",
+        )
+    elif n.op is Ops.MATRIX and n.arg not in target.matrix_units:
+        _fail(
+            stage,
+            n,
+            f"{target.name} has no matrix unit {n.arg.name}",
+            "Target.matrix_units lists those that it has",
+        )
+    fragment = n.op in _FRAGMENTS and bool(target.matrix_units)
+    if n.dtype.count > 1 and target.vector_bytes == 0 and not fragment:
         _fail(stage, n, f"{target.name} has no vectors")
 
 

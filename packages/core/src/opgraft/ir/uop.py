@@ -71,14 +71,14 @@ class _Interning(type):
         return node(head_of(op, dtype, arg, tag), src)
 
 
-def _binary(op: Ops) -> Callable[[UOp, Operand], UOp]:
+def _binary(op: Ops, says: str | None = None) -> Callable[[UOp, Operand], UOp]:
     """The operator that makes `op` nodes; found ones are looked up without a further call."""
 
-    def build(left: UOp, right: Operand) -> UOp:
-        if right.__class__ is not UOp:
-            right = _number(left, right)  # type: ignore[arg-type]
-        src = (left, right)
-        head = left.head.family[op]
+    def build(self: UOp, other: Operand) -> UOp:
+        if other.__class__ is not UOp:
+            other = _number(self, other)  # type: ignore[arg-type]
+        src = (self, other)
+        head = self.head.family[op]
         ref = head.get(src)
         if ref is not None:
             found: UOp | None = ref()
@@ -86,6 +86,7 @@ def _binary(op: Ops) -> Callable[[UOp, Operand], UOp]:
                 return found
         return make(head, src)
 
+    build.__doc__ = says
     return build
 
 
@@ -112,8 +113,14 @@ def _reflected(op: Ops) -> Callable[[UOp, Operand], UOp]:
     return build
 
 
-def _unary(op: Ops) -> Callable[[UOp], UOp]:
-    return lambda value: node(value.head.family[op], (value,))
+def _unary(op: Ops, says: str) -> Callable[[UOp], UOp]:
+    """The method that makes `op` nodes."""
+
+    def build(self: UOp) -> UOp:
+        return node(self.head.family[op], (self,))
+
+    build.__doc__ = says
+    return build
 
 
 class UOp(Node, metaclass=_Interning):
@@ -237,15 +244,15 @@ class UOp(Node, metaclass=_Interning):
     __rrshift__ = _reflected(Ops.SHR)
     __lt__ = _binary(Ops.CMPLT)
     __gt__ = _reflected(Ops.CMPLT)
-    eq = _binary(Ops.CMPEQ)
-    ne = _binary(Ops.CMPNE)
-    maximum = _binary(Ops.MAX)
-    minimum = _binary(Ops.MIN)
-    sqrt = _unary(Ops.SQRT)
-    exp2 = _unary(Ops.EXP2)
-    log2 = _unary(Ops.LOG2)
-    sin = _unary(Ops.SIN)
-    trunc = _unary(Ops.TRUNC)
+    eq = _binary(Ops.CMPEQ, "A bool: whether the values are equal; `==` asks for one node.")
+    ne = _binary(Ops.CMPNE, "A bool: whether the values differ; `!=` asks for two nodes.")
+    maximum = _binary(Ops.MAX, "The larger value; nan if either is nan.")
+    minimum = _binary(Ops.MIN, "The smaller value; nan if either is nan.")
+    sqrt = _unary(Ops.SQRT, "The square root of a float, correctly rounded.")
+    exp2 = _unary(Ops.EXP2, "Two to the power of a float; docs/meaning.md says how exactly.")
+    log2 = _unary(Ops.LOG2, "The logarithm of a float to base two.")
+    sin = _unary(Ops.SIN, "The sine of a float in radians, over the whole range.")
+    trunc = _unary(Ops.TRUNC, "A float without its fraction, toward zero.")
 
     def __neg__(self) -> UOp:
         """`self * -1`, exact for floats too; of a bool, its negation."""

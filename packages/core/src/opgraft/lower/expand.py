@@ -14,8 +14,10 @@ from collections.abc import Callable
 
 from opgraft.dtype import dtypes
 from opgraft.errors import LoweringError
+from opgraft.ir.linear import EXCLUSIVE
 from opgraft.ir.loops import split_stride
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
+from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp, substitute, toposort
 from opgraft.opt.actions import close_copies
 from opgraft.target import Target
@@ -25,14 +27,19 @@ def expand(sink: UOp, target: Target, simplify: Callable[[UOp], UOp]) -> UOp:
     """The kernel without VECTOR and UNROLL ranges; `simplify` tidies indices in between."""
     # vectors first: the copies of an unrolled REDUCE are then added as vectors, lane by lane
     sink = Vectorizer(target).run(sink)
-    unrolled = _ranges_of(sink, AxisKind.UNROLL)
+    unrolled = _unrolled(sink)
     for loop in unrolled:
         sink = unroll(sink, loop)
     return simplify(sink) if unrolled else sink
 
 
-def _ranges_of(sink: UOp, kind: AxisKind) -> list[UOp]:
-    return [n for n in sink.toposort() if n.op is Ops.RANGE and n.arg[1] is kind]
+def _unrolled(sink: UOp) -> list[UOp]:
+    """The UNROLL ranges in the order in which statements close them: the copies of the last one
+    stand side by side. Compilers keep to that order, and so to the values that are in use."""
+    nodes = sink.toposort()
+    closed = [r for n in nodes if n.op in (Ops.END, Ops.REDUCE) for r in n.src[1:]]
+    ranges = [*closed, *(n for n in nodes if n.op is Ops.RANGE)]
+    return [r for r in dict.fromkeys(ranges) if r.arg[1] is AxisKind.UNROLL]
 
 
 def extent(loop: UOp) -> int:
@@ -84,6 +91,12 @@ def _is_vector(loop: UOp) -> bool:
     return loop.op is Ops.RANGE and loop.arg[1] is AxisKind.VECTOR
 
 
+def _is_apart(n: UOp) -> bool:
+    """Whether a node is not made of its sources as vectors: AFTER brings its effects along, and a
+    word of neighbours is loaded lane by lane."""
+    return n.op is Ops.AFTER or (n.op is Ops.BITCAST and n.src[0].dtype.count > n.dtype.count)
+
+
 class Lanes:
     """What stands in one VECTOR range, as vectors with one lane for each of its values."""
 
@@ -117,8 +130,7 @@ class Lanes:
         """`root` for all values of the range at once."""
         if not self.varies(root):
             return root.broadcast(self.count)
-        # AFTER brings its effects along by itself
-        for n in toposort((root,), lambda n: n.op is not Ops.AFTER and self._pending(n)):
+        for n in toposort((root,), lambda n: not _is_apart(n) and self._pending(n)):
             if self._pending(n):
                 self.done[n] = self._one(n)
         return self.done[root]
@@ -132,7 +144,10 @@ class Lanes:
             return UOp(Ops.IOTA, dtypes.index.vec(count))
         if n.dtype.count > 1:
             raise LoweringError("one expression stands in two VECTOR ranges")
-        if n.op in GroupOp.ALU:
+        if n.op is Ops.BITCAST and _is_apart(n):
+            scalars = tuple(self.lane(n, i) for i in range(count))
+            return UOp(Ops.STACK, n.dtype.vec(count), scalars)
+        if n.op in GroupOp.ALU or n.op is Ops.DOT:
             return UOp(n.op, n.dtype.vec(count), tuple(self.vector(s) for s in n.src), n.arg)
         if n.op is Ops.LOAD:
             return self._load(n)
@@ -142,9 +157,23 @@ class Lanes:
             return n.src[0].after(*(part for s in n.src[1:] for part in self.effect(s)))
         if n.op is Ops.REDUCE:
             return UOp(Ops.REDUCE, n.dtype.vec(count), (self.vector(n.src[0]), *n.src[1:]), n.arg)
-        if n.op is Ops.SCAN and n.src[1] is not self.loop:
+        if n.op is Ops.SCAN and n.src[-1] is self.loop and len(n.src) > 2:
+            return self._scan(n)
+        if n.op is Ops.SCAN and self.loop not in n.src[1:]:
             return UOp(Ops.SCAN, n.dtype.vec(count), (self.vector(n.src[0]), n.src[1]), n.arg)
         raise LoweringError(f"{n.op.name} can't be carried out on lanes of {self.loop.arg[0]}")
+
+    def _scan(self, n: UOp) -> UOp:
+        """A SCAN through lanes: sums within each vector, after the sum of the vectors before."""
+        count, last = self.count, self.count - 1
+        within, step = self.vector(n.src[0]), 1
+        nothing = identity(n.arg, n.dtype)
+        while step < count:
+            moved = [within.extract(k - step) if k >= step else nothing for k in range(count)]
+            within = combine(n.arg, within, UOp(Ops.STACK, within.dtype, tuple(moved)))
+            step *= 2
+        before = UOp(Ops.SCAN, n.dtype, (within.extract(last), n.src[1]), n.arg, EXCLUSIVE)
+        return combine(n.arg, before.broadcast(count), within)
 
     def _load(self, n: UOp) -> UOp:
         buffer, index, *gated = n.src

@@ -19,14 +19,16 @@ from typing import Final
 
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import LoweringError
-from opgraft.ir.linear import KernelInfo, LinearProgram
-from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
+from opgraft.ir.linear import EXCLUSIVE, KernelInfo, LinearProgram
+from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp, toposort
-from opgraft.lower.reach import meet, reads_its_target
-from opgraft.opt.axes import buffer_of, store_of, target_of
+from opgraft.lower.operations import count_operations
+from opgraft.lower.reach import meet, reads_element, reads_its_target
+from opgraft.opt.axes import store_of, target_of
 
 _LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
+_ADDING: Final = frozenset({Ops.DOT, Ops.MATRIX})
 _ZERO: Final = UOp.const(dtypes.int32, 0)
 
 
@@ -84,11 +86,12 @@ class _Linearizer:
         self.parallel = self._parallel_range()
         self.ordered: list[_Statement] = []
         self.registers_of: dict[_Statement, UOp] = {}
-        self.storing: UOp | None = None  # the LOCAL of the STORE whose value is being computed
+        self.storing: UOp | None = None  # the STORE to a LOCAL whose value is being computed
         self.shared: frozenset[UOp] = frozenset()
         """STOREs that several statements carry out, in fewer loops or more."""
         self.carried: dict[_Statement, frozenset[UOp]] = {}
         self.stored: dict[UOp, None] = {}
+        self.loads: dict[UOp, UOp] = {}  # instruction -> what it was made of
 
     # ---- the statements and what they need
 
@@ -172,7 +175,7 @@ class _Linearizer:
             tuple(variables),
             self.parallel,
             written=tuple(sorted(written)),
-            operations=_operations(root.items),
+            operations=count_operations(root.items),
         )
 
     def _fill(self, block: _Block, given: list[Work]) -> None:
@@ -432,7 +435,7 @@ class _Linearizer:
                 remedy="store it to a buffer of its own",
             )
         self.stored[store] = None
-        self.storing = target_of(store) if target_of(store).op is Ops.LOCAL else None
+        self.storing = store if target_of(store).op is Ops.LOCAL else None
         block.items.append(store.with_src(tuple(self._value(block, s) for s in store.src)))
         self.storing = None
 
@@ -446,7 +449,12 @@ class _Linearizer:
             and value.dtype.is_float
             and value.dtype.scalar in self.fma
         )
-        if fused:
+        if op is Ops.ADD and value.op in _ADDING and value.src[2].const_value == 0:
+            # what it adds to is a source of its own
+            factors = tuple(self._value(block, s) for s in value.src[:2])
+            block.items.append(old)
+            new = value.with_src((*factors, old))
+        elif fused:
             factors = tuple(self._value(block, s) for s in value.src)
             block.items.append(old)
             new = UOp(Ops.MULACC, register.dtype, (*factors, old))
@@ -496,11 +504,15 @@ class _Linearizer:
             return
         if n.op is Ops.LOAD:
             depth = max(depth, self._innermost_maybe_empty())
-            if buffer_of(n.src[0]) is self.storing:
+            if self.storing is not None and reads_element(n, self.storing):
                 # sums so far: what is stored here is read here in the next iteration of a loop
                 depth = len(self.blocks) - 1
         home = self.blocks[depth]
         made = n.with_src(tuple([self._instruction(s) for s in n.src]))
+        if n.op is Ops.LOAD and self.loads.setdefault(made, n) is not n:
+            # of the same element, but after another statement has stored to it
+            made = made.replace(tag=f"again{len(self.loads)}")
+            self.loads[made] = n
         home.items.append(made)
         self._know(home, n, made)
 
@@ -530,7 +542,13 @@ class _Linearizer:
             )
         outside = self.blocks[home.depth - 1]
         register = self._new_register(outside, n.dtype, identity(n.arg, n.dtype))
-        self._know(home, n, self._accumulate(home, register, n.arg, value))
+        if n.tag == EXCLUSIVE:
+            old = UOp(Ops.LOAD, register.dtype, (register, _ZERO))
+            home.items.append(old)
+            self._know(home, n, old)
+        total = self._accumulate(home, register, n.arg, value)
+        if n.tag != EXCLUSIVE:
+            self._know(home, n, total)
 
 
 def _fill_together(statements: list[_Statement]) -> None:
@@ -579,18 +597,3 @@ def _sorted(statements: list[_Statement]) -> list[_Statement]:
             stack.append((top, True))
             stack.extend((n, False) for n in reversed(top.needs) if n not in done)
     return list(done)
-
-
-def _operations(items: list[UOp]) -> int:
-    """Elementwise operations of one run, lanes counted, loops by their greatest extent."""
-    total = 0
-    times = [1]
-    for n in items:
-        if n.op is Ops.RANGE:
-            times.append(times[-1] * max(1, int(min(n.src[0].vmax, 1 << 40))))
-        elif n.op is Ops.END and n.src[0].op is Ops.RANGE:
-            times.pop()
-        elif n.op in GroupOp.ALU or n.op in (Ops.LOAD, Ops.STORE):
-            lanes = n.dtype.count if n.op is not Ops.STORE else n.src[2].dtype.count
-            total += times[-1] * lanes
-    return total

@@ -24,15 +24,18 @@ from opgraft.lower.grid import launch_grid
 from opgraft.lower.group_reduce import reduce_in_groups
 from opgraft.lower.index import lower_index
 from opgraft.lower.linearize import linearize
+from opgraft.lower.narrow_sums import narrow_sums
 from opgraft.lower.nest import flatten_effects, nest_effects
 from opgraft.lower.order import order_effects
+from opgraft.lower.shuffles import shuffle_lanes
 from opgraft.lower.widen import widen_accumulators
 from opgraft.opt.actions import Action
 from opgraft.opt.heuristic import choose, schedule
 from opgraft.opt.pad import gate_guards
 from opgraft.opt.threads import has_group_memory, shared_slots
+from opgraft.rules.optimizer import CostModel
 from opgraft.rules.sets import symbolic_simple
-from opgraft.rules.simplify import simplify
+from opgraft.rules.simplify import simplify, tidy
 from opgraft.target import Target
 
 
@@ -48,8 +51,11 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
     given = sink
     sink = schedule(prepared(sink), target)
     shared = shared_slots(sink) if target.group_dims else frozenset()
-    sink = expand(sink, target, simplify)
-    sink = simplify(sink, stage="scalar")
+    sink = shuffle_lanes(expand(sink, target, tidy), target)
+    # the two tiers of an optimizer: last, since greedy rewriting would undo what they choose
+    cost = CostModel(target=target)
+    sink = simplify(sink, stage="scalar", cost=cost)
+    sink = simplify(sink, stage="index", cost=cost)
     together = bool(shared) or has_group_memory(sink)
     sink = reduce_in_groups(gate_guards(sink) if together else sink)
     sink, launch = launch_grid(sink, target, together)
@@ -71,8 +77,8 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
 
 def prepared(sink: UOp) -> UOp:
     """The kernel as the scheduler gets it: effects in order, wide accumulators, simplified."""
-    sink = widen_accumulators(nest_effects(order_effects(sink)))
-    return flatten_effects(simplify(sink, stage="index"))
+    sink = narrow_sums(widen_accumulators(nest_effects(order_effects(sink))))
+    return flatten_effects(tidy(sink))
 
 
 def schedule_of(sink: UOp, target: Target) -> tuple[Action, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from opgraft.dtype import DType
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp, toposort
-from opgraft.opt.axes import target_of
+from opgraft.opt.axes import buffer_of, target_of
 
 
 def reads_its_target(store: UOp) -> bool:
@@ -31,3 +31,9 @@ def _reach(access: UOp, dtype: DType) -> tuple[float, float]:
     index = access.src[1]
     more = dtype.count - 1 if index.dtype.count == 1 else 0
     return index.vmin, index.vmax + more
+
+
+def reads_element(load: UOp, store: UOp) -> bool:
+    """Whether a LOAD reads the element that a STORE to a LOCAL writes. Other elements of that
+    buffer a statement reads as they were before it (see opt/reuse.py)."""
+    return buffer_of(load.src[0]) is buffer_of(store.src[0]) and load.src[1] is store.src[1]

@@ -17,7 +17,7 @@ from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Refused, Split, replace_nodes
 from opgraft.opt.axes import Kernel, closed_by, constant_extent, fresh
-from opgraft.rules.simplify import simplify
+from opgraft.rules.simplify import tidy
 from opgraft.target import Target
 
 
@@ -41,8 +41,8 @@ class Accumulate(Action):
         width = None if over is None else constant_extent(over)
         if loop is None or over is None or size is None or width is None:
             raise Refused(f"{self.name} and {self.over} are not both ranges of constant extent")
-        reduces = [r for r in kernel.reduces if loop in r.src[1:]]
-        if len(reduces) != 1 or over not in reduces[0].ranges:
+        reduces = [r for r in kernel.reduces if loop in r.src[1:] and over in r.ranges]
+        if len(reduces) != 1:
             raise Refused(f"no single REDUCE over {self.name} depends on {self.over}")
         if any(constant_extent(r) is None for r in reduces[0].src[1:]):
             raise Refused(f"a loop beside {self.name} has no constant extent")
@@ -53,7 +53,7 @@ class Accumulate(Action):
         if not 1 <= self.at_once <= size:
             raise Refused(f"{self.name} of {size} is not taken {self.at_once} at once")
         result = _Passes(kernel, reduces[0], loop, over).run(size, width, self.at_once)
-        return simplify(replace_nodes(sink, {reduces[0]: result}))
+        return tidy(replace_nodes(sink, {reduces[0]: result}))
 
 
 class _Passes:
@@ -108,6 +108,8 @@ class _Passes:
 
 _PASS: Final = 8
 """Rows that one pass over the buffer adds."""
+_LINE: Final = 64
+"""Bytes of a line of a cache."""
 _FAR: Final = 1024
 """Bytes between two steps of a reduction from which its order matters."""
 
@@ -128,11 +130,14 @@ def accumulate_columns(sink: UOp, target: Target) -> UOp:
     if constant_extent(over) is None or over not in kernel.spine:
         return sink
     width, size = constant_extent(over) or 1, constant_extent(inner) or 1
-    far = all(
+    # what is the same for all columns is read once for all of them
+    columns = [a for a in loads if over in a.node.ranges]
+    far = bool(columns) and all(
         a.stride(over) == 1 and abs(a.stride(r) or 0) * a.itemsize >= _FAR
-        for a in loads
+        for a in columns
         for r in reduce.src[1:]
     )
+    far = far and all(r in a.node.ranges for a in columns for r in loops)  # no row shares them
     item = reduce.dtype.itemsize
     if not far or size < 2 * _PASS or width * item < _FAR or reduce.dtype.is_bool:
         return sink
@@ -140,15 +145,25 @@ def accumulate_columns(sink: UOp, target: Target) -> UOp:
     if target.local_bytes < _FAR:
         return sink
     block = max(_FAR // item, target.cache_bytes[0] // 4 // item)
-    block = min(block, max(_FAR // item, -(-width // max(1, target.cores))))
+    if all(r is over for r in kernel.spine):
+        # cores can only share out the columns
+        block = min(block, max(_FAR // item, -(-width // max(1, target.cores))))
     block = min(block, target.local_bytes // item)
-    if block < width:
-        sink = Split(name, block).apply(sink)
-        parts: list[object] = [f"{name}.i"]
-        if width % block:
-            return kernel.sink
-    else:
-        parts = [name]
-    for part in parts:
-        sink = Accumulate(inner.arg[0], part, _PASS).apply(sink)
+    if block >= width:
+        return Accumulate(inner.arg[0], name, _PASS).apply(sink)
+    # blocks of one size, in whole lines, and a rest beside them
+    block = -(-width // -(-width // block))
+    block = -(-block * item // _LINE) * _LINE // item
+    sink = Split(name, block).apply(sink)
+    for part, reduced in _sums(sink, name):
+        sink = Accumulate(reduced, part, _PASS).apply(sink)
     return sink
+
+
+def _sums(sink: UOp, name: object) -> list[tuple[object, object]]:
+    """The parts of a range that was split, each with the range that is reduced in it."""
+    found: list[tuple[object, object]] = []
+    for reduce in Kernel(sink).reduces:
+        parts = [r for r in reduce.ranges if r.arg[0] in (f"{name}.i", f"{name}.t")]
+        found += [(r.arg[0], reduce.src[-1].arg[0]) for r in parts]
+    return found

@@ -20,7 +20,7 @@ from opgraft.opt.axes import Kernel, constant_extent, fresh, rename
 from opgraft.opt.notes import note
 from opgraft.opt.pad import pad_range
 from opgraft.opt.threads import shared_locals, unfit
-from opgraft.rules.simplify import simplify
+from opgraft.rules.simplify import tidy
 
 
 class Refused(OpgraftError):
@@ -73,6 +73,7 @@ def close_copies(sink: UOp, loop: UOp, copies: list[Copy]) -> UOp:
     done: dict[UOp, tuple[UOp, ...]] = {}
     # what the statements share is replaced once in each copy
     replaced = [dict(changes) for changes, _ in copies]
+    inside = {loop}  # what the index is used in; all else is the same in all copies
     for n in sink.toposort():
         if n.op in (Ops.END, Ops.REDUCE) and loop in n.src[1:]:
             bodies = done[n.src[0]]
@@ -81,27 +82,32 @@ def close_copies(sink: UOp, loop: UOp, copies: list[Copy]) -> UOp:
             parts: list[UOp] = []
             for known, (_, instead) in zip(replaced, copies, strict=True):
                 # the extent of another range may depend on the loop
-                others = tuple([_replaced(r, known) for r in rest])
+                others = tuple([_replaced(r, known, inside) for r in rest])
                 ranges = (*others[:place], *instead, *others[place:])
                 for body in bodies:
-                    copied = _replaced(body, known)
+                    copied = _replaced(body, known, inside)
                     parts.append(n.with_src((copied, *ranges)) if ranges else copied)
             done[n] = tuple(parts) if n.op is Ops.END else (tree(n.arg, parts),)
-        elif n.op is Ops.END:
+            continue
+        if n.op is Ops.END:
             done[n] = tuple(
                 n.with_src((body, *(done[r][0] for r in n.src[1:]))) for body in done[n.src[0]]
             )
         else:
             src = tuple([part for s in n.src for part in done[s]])
             done[n] = (n if src == n.src else n.with_src(src),)
+        inside.update(part for part in done[n] if not inside.isdisjoint(part.src))
     return done[sink][0]
 
 
-def _replaced(root: UOp, known: dict[UOp, UOp]) -> UOp:
-    """The graph with nodes replaced as `known` says, which is added to."""
-    for n in toposort((root,), lambda n: n not in known):
-        if n not in known:
-            src = tuple([known[s] for s in n.src])
+def _replaced(root: UOp, known: dict[UOp, UOp], inside: set[UOp]) -> UOp:
+    """The graph with nodes replaced as `known` says, which is added to; only what is `inside` of
+    the loop changes."""
+    if root not in inside:
+        return root
+    for n in toposort((root,), lambda n: n in inside and n not in known):
+        if n in inside and n not in known:
+            src = tuple([known.get(s, s) for s in n.src])
             known[n] = n if src == n.src else n.with_src(src)
     return known[root]
 
@@ -152,7 +158,7 @@ class Split(Action):
         if rest:
             tail = rename(kernel, loop, ".t", loop.arg[1], rest)
             copies.append(({loop: tail + whole * self.factor}, (tail,)))
-        return simplify(close_copies(sink, loop, copies))
+        return tidy(close_copies(sink, loop, copies))
 
     def _over_threads(self, kernel: Kernel, loop: UOp, size: int) -> UOp:
         why = unfit(kernel, loop)
@@ -170,7 +176,7 @@ class Split(Action):
         if padded > self.factor:
             outer = rename(kernel, loop, ".o", loop.arg[1], padded // self.factor)
             ranges, index = (outer, inner), outer * self.factor + inner
-        return simplify(close_copies(sink, loop, [({loop: index}, ranges)]))
+        return tidy(close_copies(sink, loop, [({loop: index}, ranges)]))
 
 
 @writable_as_text
@@ -201,7 +207,7 @@ class Partition(Action):
             if high > low:
                 part = rename(kernel, loop, suffix, loop.arg[1], high - low)
                 copies.append(({loop: part + low if low else part}, (part,)))
-        return simplify(close_copies(sink, loop, copies))
+        return tidy(close_copies(sink, loop, copies))
 
 
 @writable_as_text
@@ -217,7 +223,7 @@ class Unroll(Action):
         if kernel.fills_locals(loop):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
         copies: list[Copy] = [({loop: UOp.const(dtypes.index, i)}, ()) for i in range(size)]
-        return simplify(close_copies(sink, loop, copies))
+        return tidy(close_copies(sink, loop, copies))
 
 
 @writable_as_text
@@ -251,7 +257,7 @@ class Fuse(Action):
                 done[n] = n.with_src((done[n.src[0]], *ranges))
             else:
                 done[n] = n.with_src(tuple([done[s] for s in n.src]))
-        return simplify(done[sink])
+        return tidy(done[sink])
 
 
 @writable_as_text

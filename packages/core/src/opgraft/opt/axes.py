@@ -62,9 +62,7 @@ class Kernel:
                 for effect in n.src[1:]:
                     kept.update(closed_by(effect))
         for effect in self.effects:
-            loops = closed_by(effect)
-            if loops and not stores_once(store_of(effect), loops):
-                kept.update(loops)
+            kept.update(_meeting(effect))
         return frozenset(kept)
 
     def may_reorder(self, loop: UOp) -> bool:
@@ -82,14 +80,11 @@ class Kernel:
 
     def collides(self, loop: UOp) -> bool:
         """Whether a store in this loop may hit one element in several iterations."""
-        return any(
-            loop in closed_by(e) and not stores_once(store_of(e), closed_by(e))
-            for e in self.effects
-        )
+        return any(loop in _meeting(e) for e in self.effects)
 
     @cached_property
     def _scanned(self) -> frozenset[UOp]:
-        return frozenset(n.src[1] for n in self.nodes if n.op is Ops.SCAN)
+        return frozenset(r for n in self.nodes if n.op is Ops.SCAN for r in n.src[1:])
 
     @cached_property
     def closers(self) -> dict[UOp, list[UOp]]:
@@ -114,6 +109,11 @@ class Kernel:
     @cached_property
     def reduces(self) -> list[UOp]:
         return [n for n in self.nodes if n.op is Ops.REDUCE]
+
+    @cached_property
+    def written(self) -> frozenset[UOp]:
+        """The arrays that the kernel stores to."""
+        return frozenset(map(target_of, self.effects))
 
     @cached_property
     def has_locals(self) -> bool:
@@ -226,12 +226,41 @@ def _may_touch(one: UOp, two: UOp) -> bool:
 
 DISTINCT: Final = "distinct"
 """The tag of a STORE that no two iterations of its loops reach one element by, where its gate
-holds: a loop was made longer than the index tells (see opt/pad.py)."""
+holds: a loop was made longer than the index tells (see opt/pad.py), or its last blocks are shorter
+(see opt/blocks.py). With a colon and a name behind it, no two STOREs of the tag reach one element
+either (see opt/matrix.py)."""
+OVERLAP: Final = "overlap"
+"""The tag of a STORE that stores the same wherever two iterations of its loops reach one element;
+behind a colon the loops in which they do, others don't (see opt/tile.py)."""
+
+
+def overlapping(store: UOp) -> tuple[str, ...]:
+    """The names of the loops in which a STORE is carried out twice for some elements."""
+    head, _, names = store.tag.partition(":") if isinstance(store.tag, str) else ("", "", "")
+    return tuple(names.split(",")) if head == OVERLAP else ()
+
+
+def _meeting(effect: UOp) -> tuple[UOp, ...]:
+    """The loops of an effect in whose iterations it may store to one element several times."""
+    store, loops = store_of(effect), closed_by(effect)
+    names = overlapping(store)
+    if names and set(names) <= {str(r.arg[0]) for r in loops}:
+        return tuple([r for r in loops if str(r.arg[0]) in names])
+    return loops if loops and not stores_once(store, loops) else ()
 
 
 def stores_once(store: UOp, loops: tuple[UOp, ...]) -> bool:
     """Whether no two iterations of these loops store to one element."""
-    return store.tag == DISTINCT or distinct(store.src[1], loops)
+    return _is_distinct(store.tag) or distinct(store.src[1], loops)
+
+
+def stores_apart(first: UOp, second: UOp) -> bool:
+    """Whether two STOREs are parts of one that reaches each element once."""
+    return first.tag == second.tag and first.tag != DISTINCT and _is_distinct(first.tag)
+
+
+def _is_distinct(tag: object) -> bool:
+    return isinstance(tag, str) and tag.partition(":")[0] == DISTINCT
 
 
 def target_of(effect: UOp) -> UOp:
@@ -255,6 +284,11 @@ def constant_extent(loop: UOp) -> int | None:
 def extent_hint(loop: UOp) -> int:
     """The extent of a range, or the most it can be, within reason."""
     return max(1, min(int(min(loop.src[0].vmax, 1 << 40)), 1 << 40))
+
+
+def most(loop: UOp) -> int:
+    """The most iterations that a range has, where that is known."""
+    return int(loop.src[0].vmax)
 
 
 def fresh(kernel: Kernel, wanted: str) -> str:

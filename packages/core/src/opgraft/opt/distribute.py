@@ -15,7 +15,7 @@ from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Refused
 from opgraft.opt.axes import Kernel, buffer_of, closed_by, constant_extent, fresh, store_of
-from opgraft.rules.simplify import simplify
+from opgraft.rules.simplify import tidy
 
 
 @writable_as_text
@@ -36,7 +36,7 @@ class Distribute(Action):
             raise Refused(f"no buffer is filled anew in each iteration of {self.name}")
         if loop not in kernel.spine:
             raise Refused(f"range {self.name} does not enclose the whole kernel")
-        return simplify(_Distribution(kernel, loop, size).run())
+        return tidy(_Distribution(kernel, loop, size).run())
 
 
 class _Distribution:
@@ -45,10 +45,13 @@ class _Distribution:
         self.loop = loop
         self.extent = extent
         self.done: dict[UOp, UOp] = {}
+        self.rows: list[str] = []
         self.wider: dict[UOp, UOp] = {}  # LOCAL -> the one with a row for each iteration
         filled = [n for n in kernel.nodes if n.op is Ops.AFTER and loop in n.ranges]
         # also by what is the same in all iterations: the buffer begins anew in each
         self.refilled = frozenset(b for b in map(buffer_of, filled) if b.op is Ops.LOCAL)
+        stores = [n for n in kernel.nodes if n.op is Ops.STORE]
+        self.written = frozenset(b for n in stores if (b := buffer_of(n.src[0])).op is Ops.PARAM)
 
     def run(self) -> UOp:
         for n in self.kernel.nodes:
@@ -64,6 +67,14 @@ class _Distribution:
 
     def _is_wider(self, buffer: UOp) -> bool:
         return buffer.op is Ops.AFTER and buffer_of(buffer) in self.wider
+
+    def _row(self, buffer: str) -> str:
+        """A name for the loop of a statement that fills a buffer: each has one of its own."""
+        wanted = f"{self.loop.arg[0]}.{buffer}"
+        while wanted in self.rows:
+            wanted += "'"
+        self.rows.append(wanted)
+        return fresh(self.kernel, wanted)
 
     def _stores(self, n: UOp) -> bool:
         """Whether a node stands for an array after what an iteration of the loop does to it."""
@@ -85,7 +96,9 @@ class _Distribution:
                 raise Refused(f"{name} is written by {store.op.name} on the way")
             if any(self._stores(m) for m in effect.toposort()):
                 raise Refused(f"what fills {name} reads what an iteration has stored")
-            row = UOp.range(self.extent, fresh(self.kernel, f"{self.loop.arg[0]}.{name}"))
+            if any(m.op is Ops.LOAD and m.src[0] in self.written for m in effect.toposort()):
+                raise Refused(f"what fills {name} reads what an iteration overwrites")
+            row = UOp.range(self.extent, self._row(str(name)))
             index = self.loop * size + store.src[1]
             target = before if store.src[0] is local else store.src[0]
             moved = store.with_src((target, index, *store.src[2:]))

@@ -1,7 +1,8 @@
 """Choose a schedule for a device that launches groups of threads, without running anything.
 
-1. A product of two arrays keeps a tile of results in each thread's registers, and the group
-   copies the tiles of its factors to group memory first (opt/grid_products.py).
+1. A product of two arrays keeps a tile of results in each thread's registers, or goes to matrix
+   units (opt/grid_matrix.py), and the group copies the tiles of its factors to group memory first
+   (opt/grid_products.py).
 2. Where there are few results, or neighbouring threads would not read neighbouring memory, a
    group works on each result together: its threads share the loops inside.
 3. Else every thread has results of its own.
@@ -14,12 +15,14 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from opgraft.ir.ops import AxisKind, Ops, Space
+from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Fuse, Innermost, Refused, Split
 from opgraft.opt.axes import Kernel, closed_by, constant_extent, extent_hint
 from opgraft.opt.grid_actions import Grid
-from opgraft.opt.grid_products import tile_on_grid
+from opgraft.opt.grid_matrix import matrix_on_grid
+from opgraft.opt.grid_products import group_memory, tile_on_grid
+from opgraft.opt.grid_rows import rows_on_grid
 from opgraft.opt.threads import independent, unfit
 from opgraft.target import Target
 
@@ -34,7 +37,7 @@ _SCATTERED: Final = 8
 def schedule_grid(sink: UOp, target: Target) -> UOp:
     """The kernel with its loops on groups and threads."""
     free = free_loops(Kernel(sink))
-    for choose in (tile_on_grid, _together):
+    for choose in (matrix_on_grid, rows_on_grid, tile_on_grid, _together):
         made = choose(sink, free, target)
         if made is not None:
             return made
@@ -172,7 +175,7 @@ def _together(sink: UOp, free: list[UOp], target: Target) -> UOp | None:
         free = [_new(before, made, AxisKind.LOOP), *free[2:]]
     made = attempt(made, *(Grid(r.arg[0]) for r in free[-target.group_dims :]))
     made = attempt(made, *(Split(r.arg[0], threads, AxisKind.THREAD) for r in shared))
-    return None if _group_memory(made, threads) > target.local_bytes else made
+    return None if group_memory(made, threads) > target.local_bytes else made
 
 
 def _loops_to_share(kernel: Kernel, free: list[UOp], target: Target) -> list[UOp]:
@@ -228,14 +231,3 @@ def _gains(kernel: Kernel, outer: UOp, shared: list[UOp], lacking: float) -> boo
     if together > alone:
         return True
     return lacking > (1 if together == alone else _SCATTERED)
-
-
-def _group_memory(sink: UOp, threads: int) -> int:
-    """About what a kernel takes of group memory: its shared LOCALs, and parts of sums."""
-    total = 0
-    for n in sink.toposort():
-        if n.op is Ops.LOCAL and n.arg[2] is Space.GROUP:
-            total += n.arg[1] * n.dtype.itemsize
-        elif n.op is Ops.REDUCE and any(r.arg[1] is AxisKind.THREAD for r in n.src[1:]):
-            total += 2 * threads * n.dtype.itemsize
-    return total

@@ -17,7 +17,7 @@ from opgraft.opt.actions import Action, Refused, Split, close_copies, find_loop,
 from opgraft.opt.axes import Kernel, buffer_of, closed_by, constant_extent, fresh, rename
 from opgraft.opt.pad import pad_range
 from opgraft.opt.threads import independent
-from opgraft.rules.simplify import simplify
+from opgraft.rules.simplify import tidy
 
 
 @writable_as_text
@@ -77,7 +77,7 @@ def outermost(sink: UOp, loop: UOp, *instead: UOp, index: UOp) -> UOp:
             others = tuple(r for r in effect.src[1:] if r not in instead)
             effect = effect.with_src((effect.src[0], *instead, *others))
         effects.append(effect)
-    return simplify(replaced.with_src(tuple(effects)))
+    return tidy(replaced.with_src(tuple(effects)))
 
 
 @writable_as_text
@@ -97,7 +97,7 @@ class Pad(Action):
             raise Refused(f"range {self.name} of {size} is a multiple of {self.multiple} already")
         padded = -(-size // self.multiple) * self.multiple
         longer = loop.with_src((UOp.const(dtypes.index, padded),))
-        return simplify(pad_range(sink, loop, longer))
+        return tidy(pad_range(sink, loop, longer))
 
 
 @writable_as_text
@@ -125,12 +125,14 @@ class Stage(Action):
     by all its threads; the kernel then reads the copy.
 
     `loop` names a loop inside of which nothing else is to be read; "": once for each group.
-    `pad` elements are left free after each row of the copy.
+    `pad` elements are left free after each row of the copy. `threads`: how many there will be, if
+    not those of the ranges that are spread already.
     """
 
     slot: int
     loop: object = ""
     pad: int = 0
+    threads: int = 0
 
     def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
@@ -138,7 +140,7 @@ class Stage(Action):
         inside = self._inside(kernel, load)
         threads = [r for r in kernel.ranges if r.arg[1] is AxisKind.THREAD]
         threads = [r for r in threads if any(r in closed_by(e) for e in kernel.effects)]
-        count = prod(constant_extent(r) or 1 for r in threads)
+        count = self.threads or prod(constant_extent(r) or 1 for r in threads)
         if count < 2:
             raise Refused("no range goes to the threads of a group yet")
         sizes = [constant_extent(r) for r in inside]
@@ -155,7 +157,7 @@ class Stage(Action):
         element = UOp.const(dtypes.index, 0)
         for loop in inside:
             element = element * (constant_extent(loop) or 1) + loop
-        return simplify(sink.substitute({load: filled.load(self._place(element, width))}))
+        return tidy(sink.substitute({load: filled.load(self._place(element, width))}))
 
     @staticmethod
     def _rows(load: UOp, inside: list[UOp]) -> tuple[int, int]:

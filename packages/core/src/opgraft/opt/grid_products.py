@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from opgraft.ir.matrix import DotUnit
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Fuse, Innermost, Refused, Split
 from opgraft.opt.axes import Kernel, buffer_of, closed_by, constant_extent
+from opgraft.opt.dot import Dot, multiplies
 from opgraft.opt.grid_actions import Grid, Pad, Stage
 from opgraft.target import Target
 
@@ -24,12 +26,12 @@ _DEPTH: Final = 16
 """Products of each result that a group has the factors of at once."""
 _LEAST: Final = 8
 """Loops shorter than this are not worth a tile."""
-_RESIDENT: Final = 2
+RESIDENT: Final = 2
 """Groups that a core is to hold at once: while one waits at a barrier, another computes."""
 
 
 @dataclass
-class _Product:
+class Product:
     """A sum of products: the loops of its results, and the one that is summed over."""
 
     rows: UOp
@@ -42,16 +44,16 @@ class _Product:
 
 def tile_on_grid(sink: UOp, free: list[UOp], target: Target) -> UOp | None:
     """The kernel in tiles; None where it is no sum of products, or too small a one."""
-    found = _product_in(Kernel(sink), free)
+    found = product_in(Kernel(sink), free)
     if found is None:
         return None
     try:
-        return _Tiling(sink, free, found, target).run()
+        return Tiling(sink, free, found, target).run()
     except Refused:
         return None
 
 
-def _product_in(kernel: Kernel, free: list[UOp]) -> _Product | None:
+def product_in(kernel: Kernel, free: list[UOp]) -> Product | None:
     if len(kernel.effects) != 1 or len(kernel.reduces) != 1 or kernel.has_locals:
         return None
     (reduce,), (effect,) = kernel.reduces, kernel.effects
@@ -72,14 +74,14 @@ def _product_in(kernel: Kernel, free: list[UOp]) -> _Product | None:
             slots = dict.fromkeys(buffer_of(n.src[0]).arg[0] for n in loads)
             widest = max(n.dtype.itemsize for n in loads)
             depth = max(depths, key=lambda r: constant_extent(r) or 0)
-            return _Product(rows[-1], column, depth, tuple(slots), widest)
+            return Product(rows[-1], column, depth, tuple(slots), widest)
     return None
 
 
-class _Tiling:
+class Tiling:
     """Applies actions one by one, and knows what became of each loop."""
 
-    def __init__(self, sink: UOp, free: list[UOp], found: _Product, target: Target) -> None:
+    def __init__(self, sink: UOp, free: list[UOp], found: Product, target: Target) -> None:
         self.sink = sink
         self.target = target
         self.found = found
@@ -92,17 +94,25 @@ class _Tiling:
         down, across = self._threads(height)
         tall, wide = self._registers(height, width, down, across)
         lanes = target.vector_bytes // found.itemsize
-        vector = wide if 1 < wide <= min(lanes, target.max_lanes) else 1
+        dot = self._dot()
+        vector = wide if 1 < wide <= min(lanes, target.max_lanes) and dot is None else 1
         rows, row = self._divide(found.rows.arg[0], down * tall, down, tall, AxisKind.UNROLL)
         kind = AxisKind.VECTOR if vector > 1 else AxisKind.UNROLL
         columns, column = self._divide(found.columns.arg[0], across * wide, across, wide, kind)
         groups = [name for name in (columns, rows) if name is not None]
         for name in groups:
-            self._apply(Grid(name))
-        self._spread_others(target.group_dims - len(groups))
-        self._stage()
-        self._apply(Fuse(row, column))
+            self.apply(Grid(name))
+        self.spread_others(target.group_dims - len(groups))
+        depth = self._stage()
+        self.apply(Fuse(row, column))
+        if dot is not None and (constant_extent(named(self.sink, depth)) or 1) % dot.depth == 0:
+            self.apply(Dot(dot, depth))
         return self.sink
+
+    def _dot(self) -> DotUnit | None:
+        """The target's dot instruction for such products, if it has one."""
+        (reduce,) = Kernel(self.sink).reduces
+        return next((u for u in self.target.dot_units if multiplies(u, reduce)), None)
 
     def _threads(self, height: int) -> tuple[int, int]:
         """Threads of a group down and across; in all a multiple of the lanes."""
@@ -129,13 +139,13 @@ class _Tiling:
                 wide //= 2
         return tall, wide
 
-    def _apply(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         self.sink = action.apply(self.sink)
 
-    def _split(self, name: object, factor: int, kind: AxisKind) -> tuple[object | None, object]:
+    def split(self, name: object, factor: int, kind: AxisKind) -> tuple[object | None, object]:
         """Splits a range: the names of the outer one (if it is left) and of the inner one."""
         before = {r.arg[0] for r in Kernel(self.sink).ranges}
-        self._apply(Split(name, factor, kind))
+        self.apply(Split(name, factor, kind))
         made = [r for r in Kernel(self.sink).ranges if r.arg[0] not in before]
         inner = [r for r in made if r.arg[1] is kind and constant_extent(r) == factor]
         outer = [r for r in made if r is not inner[-1]]
@@ -146,59 +156,72 @@ class _Tiling:
     ) -> tuple[object | None, object]:
         """A loop of results by blocks, threads and results of a thread: the names of blocks (if
         there are several) and threads."""
-        size = constant_extent(_named(self.sink, name)) or 1
+        size = constant_extent(named(self.sink, name)) or 1
         if size % block:
-            self._apply(Pad(name, block))
-        blocks, inner = self._split(name, block, AxisKind.LOOP)
+            self.apply(Pad(name, block))
+        blocks, inner = self.split(name, block, AxisKind.LOOP)
         if kind is AxisKind.VECTOR:
             # a vector's lanes are neighbours
-            rest, lanes = self._split(inner, each, kind)
-            self._apply(Innermost(lanes))
+            rest, lanes = self.split(inner, each, kind)
+            self.apply(Innermost(lanes))
             inner = inner if rest is None else rest
-            return blocks, self._split(inner, threads, AxisKind.THREAD)[1]
-        rest, thread = self._split(inner, threads, AxisKind.THREAD)
+            return blocks, self.split(inner, threads, AxisKind.THREAD)[1]
+        rest, thread = self.split(inner, threads, AxisKind.THREAD)
         if rest is not None and each > 1:
-            self._split(rest, each, kind)
+            self.split(rest, each, kind)
         return blocks, thread
 
-    def _stage(self) -> None:
-        """Copy the tiles of the factors to group memory, where they fit often enough."""
-        room = self.target.local_bytes // _RESIDENT
+    def _stage(self) -> object:
+        """Copy the tiles of the factors to group memory, where they fit often enough; the loop
+        that is summed over inside."""
+        room = self.target.local_bytes // RESIDENT
         before, name = self.sink, self.found.depth.arg[0]
         for depth in (_DEPTH, _DEPTH // 2, _DEPTH // 4):
             try:
-                self._apply(Innermost(name))
-                if (constant_extent(_named(self.sink, name)) or 1) % depth:
-                    self._apply(Pad(name, depth))
-                outer, _ = self._split(name, depth, AxisKind.LOOP)
+                self.apply(Innermost(name))
+                if (constant_extent(named(self.sink, name)) or 1) % depth:
+                    self.apply(Pad(name, depth))
+                outer, inner = self.split(name, depth, AxisKind.LOOP)
                 for slot in self.found.slots:
-                    self._apply(Stage(slot, "" if outer is None else outer))
-                if _group_bytes(self.sink) <= room:
-                    return
+                    self.apply(Stage(slot, "" if outer is None else outer))
+                if group_bytes(self.sink) <= room:
+                    return inner
             except Refused:
                 pass  # then each thread loads for itself
             self.sink = before
+        return name
 
-    def _spread_others(self, dims: int) -> None:
+    def spread_others(self, dims: int) -> None:
         """The other loops of results to further groups."""
         names = self.others
         while len(names) > max(1, dims):
             before = {r.arg[0] for r in Kernel(self.sink).ranges}
-            self._apply(Fuse(names[0], names[1]))
+            self.apply(Fuse(names[0], names[1]))
             names = [
                 *(r.arg[0] for r in Kernel(self.sink).ranges if r.arg[0] not in before),
                 *names[2:],
             ]
         for name in names if dims > 0 else ():
-            self._apply(Grid(name))
+            self.apply(Grid(name))
 
 
-def _group_bytes(sink: UOp) -> int:
+def group_bytes(sink: UOp) -> int:
     found = (n for n in sink.toposort() if n.op is Ops.LOCAL and n.arg[2] is Space.GROUP)
     return sum(int(n.arg[1]) * n.dtype.itemsize for n in found)
 
 
-def _named(sink: UOp, name: object) -> UOp:
+def group_memory(sink: UOp, threads: int) -> int:
+    """About what a kernel takes of group memory: its shared LOCALs, and parts of sums."""
+    total = 0
+    for n in sink.toposort():
+        if n.op is Ops.LOCAL and n.arg[2] is Space.GROUP:
+            total += n.arg[1] * n.dtype.itemsize
+        elif n.op is Ops.REDUCE and any(r.arg[1] is AxisKind.THREAD for r in n.src[1:]):
+            total += 2 * threads * n.dtype.itemsize
+    return total
+
+
+def named(sink: UOp, name: object) -> UOp:
     found = Kernel(sink).find(name)
     assert found is not None
     return found

@@ -20,17 +20,25 @@ from opgraft.opt.actions import (
     Fuse,
     Innermost,
     Parallel,
-    Partition,
     Refused,
     Split,
 )
-from opgraft.opt.axes import Access, Kernel, clauses, constant_extent, extent_hint
+from opgraft.opt.axes import Access, Kernel, constant_extent, extent_hint
+from opgraft.opt.borders import settle_choices, settle_gates
 from opgraft.opt.chunks import in_chunks
+from opgraft.opt.cover import Cover
+from opgraft.opt.dot_products import use_dots
+from opgraft.opt.fold import Fold, copies_of
 from opgraft.opt.grid import schedule_grid
+from opgraft.opt.join import join_loops
 from opgraft.opt.notes import noting
+from opgraft.opt.partial import in_parts
 from opgraft.opt.products import block_rows, tile_products
+from opgraft.opt.reuse import reuse_buffers
+from opgraft.opt.scan import ScanLanes
 from opgraft.opt.separate import SeparateReduces
-from opgraft.opt.tile import Outermost
+from opgraft.opt.stores import stream_outputs
+from opgraft.opt.transpose import tile_copies
 from opgraft.target import Target
 
 
@@ -44,13 +52,18 @@ def schedule(sink: UOp, target: Target) -> UOp:
     sink = fuse_outputs(sink)
     if target.group_dims and target.lanes > 1:
         return schedule_grid(sink, target)
-    sink = tile_copies(sink)
+    sink = tile_copies(sink, target)
     if target.vector_bytes:
+        sink = use_dots(sink, target)
+        sink = reuse_buffers(in_parts(join_loops(sink), target))
         sink = tile_products(block_rows(sink, target), target)
         sink = accumulate_columns(sink, target)
-        sink = vectorize(settle_gates(sink), target)
+        sink = scan_lanes(settle_gates(settle_choices(sink)), target)
+        sink = vectorize(sink, target)
     if target.parallel is not None and not _is_parallel(sink):
         sink = parallelize(sink, target)
+    if target.vector_bytes and not target.group_dims:
+        sink = stream_outputs(sink, target)
     return in_chunks(sink, target) if target.group_dims else sink
 
 
@@ -91,72 +104,25 @@ def _divisions(sink: UOp) -> int:
     return sum(n.op in (Ops.IDIV, Ops.MOD) and n.dtype.is_index for n in sink.toposort())
 
 
-_BLOCK: Final = 16
-"""Rows and columns of a block that is read one way and written the other: a line of a cache."""
-
-
-def tile_copies(sink: UOp) -> UOp:
-    """Where one access walks along a loop and another along a second one: block by block, so that
-    lines of both are used up while they are in the cache."""
-    kernel = Kernel(sink)
-    if kernel.reduces or kernel.has_locals or len(kernel.spine) < 2:
-        return sink
-    strides = [{r: a.stride(r) for r in kernel.spine} for a in kernel.accesses]
-    for one in kernel.spine:
-        for two in kernel.spine:
-            crossed = any(s[one] == 1 and _is_far(s[two]) for s in strides) and any(
-                s[two] == 1 and _is_far(s[one]) for s in strides
-            )
-            long = all((constant_extent(r) or 0) >= 2 * _BLOCK for r in (one, two))
-            if one is two or not crossed or not long:
-                continue
-            names = [r.arg[0] for r in kernel.spine]
-            try:
-                blocked = Split(two.arg[0], _BLOCK).apply(Split(one.arg[0], _BLOCK).apply(sink))
-                outer = [f"{n}.o" if n in (one.arg[0], two.arg[0]) else n for n in names]
-                return Outermost(tuple(outer)).apply(blocked)
-            except Refused:
-                return sink
-    return sink
-
-
-def _is_far(stride: int | None) -> bool:
-    return stride is not None and abs(stride) >= _BLOCK
-
-
 # ---- vectors
 
-_BORDER: Final = 8
-"""The most iterations at an end of a loop that are split off for their gates."""
+_SHORTEST: Final = 4
+"""The fewest lanes of vectors that overlap at the end of a loop."""
+SPREAD: Final = 4
+"""The longest step through memory that is taken by whole vectors (see lower/shuffles.py)."""
 
 
-def settle_gates(sink: UOp) -> UOp:
-    """Split the borders off an output loop along which padded accesses are else consecutive.
-
-    Their gates hold in all of the middle, which then moves vectors.
-    """
+def scan_lanes(sink: UOp, target: Target) -> UOp:
+    """Scans along memory by vectors, where rows are long enough for it to pay."""
     kernel = Kernel(sink)
-    for loop in kernel.spine[-1:]:
-        size = constant_extent(loop)
-        gates = [
-            gate
-            for a in kernel.accesses
-            if a.node.op is Ops.LOAD and a.stride(loop) == 1
-            for gate in clauses(a.node.src[2:3])
-            if loop in gate.ranges
-        ]
-        if size is None or not gates or kernel.has_locals:
-            continue
-
-        def settled(place: int, loop: UOp = loop, gates: list[UOp] = gates) -> bool:
-            at = {loop: UOp.const(loop.dtype, place)}
-            return all(g.substitute(at).vmin for g in gates)
-
-        begin = next((i for i in range(min(_BORDER, size)) if settled(i)), None)
-        end = next((i for i in range(min(_BORDER, size)) if settled(size - 1 - i)), None)
-        if begin is not None and end is not None and 4 * (begin + end) <= size:
-            # where a condition fails in between after all, its gate simply stays
-            sink = _try(sink, Partition(loop.arg[0], begin, size - end))
+    for effect in kernel.effects:
+        for loop in effect.src[1:] if effect.op is Ops.END else ():
+            size = constant_extent(loop) or 0
+            moving = [a for a in kernel.accesses if loop in a.node.ranges or loop in a.index.ranges]
+            if kernel.is_scanned(loop) and all(a.stride(loop) == 1 for a in moving):
+                lanes = _lanes(loop, effect, target)
+                if lanes > 1 and size >= 4 * lanes:
+                    sink = _try(sink, ScanLanes(loop.arg[0], lanes))
     return sink
 
 
@@ -172,12 +138,18 @@ def vectorize(sink: UOp, target: Target) -> UOp:
                 size = constant_extent(loop) or 0
                 while lanes > size:
                     lanes //= 2
+                if lanes > 1 and lanes < _SHORTEST and size % lanes:
+                    continue  # by vectors that overlap, which costs more than it gains
                 if lanes > 1:
                     chosen[loop] = lanes
     _drop_conflicts(kernel, chosen)
     tiles = _tiles(kernel, chosen, target)
     for loop, lanes in chosen.items():
         name, copies = loop.arg[0], tiles.pop(loop, 1)
+        whole = _whole(kernel, loop, lanes, copies)
+        if whole is not None and (made := _try(sink, whole)) is not sink:
+            sink = made
+            continue
         # the tile is taken from whole vectors, so split them off first
         sink = _try(sink, Split(name, lanes, AxisKind.VECTOR))
         if copies > 1:
@@ -186,6 +158,22 @@ def vectorize(sink: UOp, target: Target) -> UOp:
     for loop, copies in tiles.items():
         sink = _try(sink, Split(loop.arg[0], copies, AxisKind.UNROLL))
     return sink
+
+
+def _whole(kernel: Kernel, loop: UOp, lanes: int, copies: int) -> Action | None:
+    """What takes a loop by vectors and leaves no element; None where something must be left: cores
+    can share out this loop alone, and a vector over its end would cross their parts."""
+    if _only_reduced(kernel, loop):
+        return Fold(loop.arg[0], lanes, copies)
+    size = constant_extent(loop) or 0
+    alone = all(r is loop for r in kernel.spine)
+    if alone and size % lanes and size // lanes > copies:
+        return None
+    return Cover(loop.arg[0], lanes, copies)
+
+
+def _only_reduced(kernel: Kernel, loop: UOp) -> bool:
+    return all(n.op is Ops.REDUCE for n in kernel.closers[loop])
 
 
 def _try(sink: UOp, action: Action) -> UOp:
@@ -202,6 +190,8 @@ def _vector_loop(kernel: Kernel, statement: UOp, chosen: dict[UOp, int]) -> UOp 
     below = set(statement.src[0].toposort())
     if statement.op is Ops.REDUCE and any(r in chosen for r in statement.ranges):
         return None
+    if statement.op is Ops.REDUCE and _is_short(kernel, statement):
+        return None
     accesses = [a for a in kernel.accesses if a.node in below]
     best: tuple[float, int, UOp] | None = None
     for place, loop in enumerate(statement.src[1:]):
@@ -213,6 +203,21 @@ def _vector_loop(kernel: Kernel, statement: UOp, chosen: dict[UOp, int]) -> UOp 
         if score > 0 and (best is None or (score, place) > best[:2]):
             best = (score, place, loop)
     return best[2] if best else None
+
+
+def _is_short(kernel: Kernel, reduce: UOp) -> bool:
+    """Whether a REDUCE has so few elements, close together, that the results of several are better
+    computed at once, each in a lane."""
+    size = 1
+    for loop in reduce.src[1:]:
+        size *= extent_hint(loop)
+    below = set(reduce.src[0].toposort())
+    loads = [a for a in kernel.accesses if a.node in below and a.node.op is Ops.LOAD]
+    outer = kernel.spine[-1:]
+    return size <= SPREAD and any(
+        constant_extent(r) and all(abs(a.stride(r) or SPREAD + 1) <= SPREAD for a in loads)
+        for r in outer
+    )
 
 
 def _has_vectors(statement: UOp) -> bool:
@@ -233,6 +238,8 @@ def _score(accesses: list[Access], loop: UOp) -> float:
         weight = float(_times(access.node))
         if stride == 1 and not gated:
             score += weight
+        elif stride and abs(stride) <= SPREAD and not gated and access.node.op is Ops.LOAD:
+            score += weight / (1 + abs(stride))  # a few vectors, and lanes picked out of them
         elif stride != 0 or gated:
             score -= weight
     return score
@@ -318,11 +325,17 @@ def _tiles(kernel: Kernel, chosen: dict[UOp, int], target: Target) -> dict[UOp, 
         # along vectors of its own, or over rows with columns in lanes: hide the latency of adds
         along = [r for r in reduce.src[1:] if r in chosen]
         across = [r for r in loops if r in chosen and r in kernel.spine]
-        for loop, most in [(r, 8) for r in along] + [(r, 4) for r in across]:
+        wide = max(4, budget // len(kernel.reduces))
+        for loop, most in [(r, 8) for r in along] + [(r, wide) for r in across]:
             whole = (constant_extent(loop) or 1) // chosen[loop]
-            copies = 1 << (min(most, whole).bit_length() - 1) if whole else 1
+            copies = copies_of(whole, most)
             if copies > 1 and loop not in tiles and len(kernel.reduces) <= 4:
                 tiles[loop] = copies
+    for scan in kernel.nodes:
+        # down the columns, whole lines of a row at a time
+        for loop in scan.ranges if scan.op is Ops.SCAN else ():
+            if loop in chosen and loop not in tiles and not kernel.is_scanned(loop):
+                tiles[loop] = copies_of((constant_extent(loop) or 1) // chosen[loop], 8)
     return tiles
 
 

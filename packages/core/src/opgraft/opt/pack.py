@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
 
 from opgraft.dtype import dtypes
 from opgraft.ir.argument import writable_as_text
@@ -16,8 +18,9 @@ from opgraft.ir.loops import stride_of, substitute_free
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Refused, replace_nodes
-from opgraft.opt.axes import Kernel, constant_extent, fresh
-from opgraft.rules.simplify import simplify
+from opgraft.opt.axes import Kernel, constant_extent, fresh, most
+from opgraft.opt.places import place
+from opgraft.rules.simplify import tidy
 
 
 @writable_as_text
@@ -28,8 +31,8 @@ class Pack(Action):
     `inside` names the loops that the buffer is filled inside of; it holds what all others read.
     Neighbours along `names` lie side by side, the last one's closest; around them come the loops
     of the REDUCE, and outermost the other loops. Loops that the factor depends on by their sum
-    alone (a window's) share an axis. The loops of the fill are named `pack0.NAME`, `pack0` being
-    the buffer.
+    alone, or by a sum of multiples (a window's, with steps), share an axis. The loops of the fill
+    are named `pack0.NAME`, `pack0` being the buffer.
     """
 
     names: tuple[object, ...]
@@ -61,12 +64,14 @@ class Pack(Action):
             product = reduce.src[0]
             src = tuple([buffers.get(s, s) if s is factor else s for s in product.src])
             changes[reduce] = reduce.with_src((product.with_src(src), *reduce.src[1:]))
-        return simplify(replace_nodes(sink, changes))
+        return tidy(replace_nodes(sink, changes))
 
 
 def factors(reduce: UOp) -> tuple[UOp, ...]:
     """The two factors of a sum of products; nothing for another REDUCE."""
     value = reduce.src[0]
+    if reduce.arg is Ops.ADD and value.op is Ops.DOT:
+        return value.src[:2]  # words of factors
     if reduce.arg is not Ops.ADD or value.op is not Ops.MUL or value.dtype.is_bool:
         return ()
     return value.src
@@ -91,8 +96,32 @@ def _packs(kernel: Kernel) -> int:
     return sum(n.op is Ops.LOCAL and str(n.arg[0]).startswith("pack") for n in kernel.nodes)
 
 
-Axis = tuple[UOp, ...]
-"""Loops whose sum is all that a value depends on."""
+@dataclass(frozen=True)
+class Axis:
+    """Loops that a value depends on only by a sum of multiples of them."""
+
+    loops: tuple[UOp, ...]
+    weights: tuple[int, ...] = (1,)
+
+    @property
+    def lead(self) -> UOp:
+        """A loop that walks along the axis step by step."""
+        return self.loops[self.weights.index(1)]
+
+    @property
+    def span(self) -> int:
+        """The most elements along the axis."""
+        return 1 + sum(w * (most(r) - 1) for r, w in zip(self.loops, self.weights, strict=True))
+
+    @property
+    def index(self) -> UOp:
+        """Where its loops stand on the axis."""
+        total: UOp | None = None
+        for loop, weight in zip(self.loops, self.weights, strict=True):
+            term = loop * weight if weight > 1 else loop
+            total = term if total is None else total + term
+        assert total is not None
+        return total
 
 
 def _filled(
@@ -106,39 +135,40 @@ def _filled(
     """The factor, read from a buffer that is filled in front of its readers."""
     if not is_pure(factor):
         raise Refused("the factor holds a reduction or reads a buffer of the kernel's own")
+    if any(n.op is Ops.LOAD and n.src[0] in kernel.written for n in factor.toposort()):
+        raise Refused("the kernel stores to the array that the factor is read from")
     own = [r for r in factor.ranges if r not in outer]
     if any(r in outer for r in along):
         raise Refused("the buffer would be filled inside of the loops it is to be packed along")
     for loop in own:
-        if constant_extent(loop) is None:
+        if any(r not in outer for r in loop.src[0].ranges) or loop.src[0].vmax >= _ENDLESS:
             raise Refused(f"range {loop.arg[0]} has no constant extent")
     closed = [r for r in reduce.src[1:] if r in own]
     free = [r for r in own if r not in closed and r not in along]
     axes = _axes(factor, [*free, *closed, *along], along)
-    spans = [sum((constant_extent(r) or 1) - 1 for r in axis) + 1 for axis in axes]
+    spans = [axis.span for axis in axes]
     size = 1
     for span in spans:
         size *= span
     memory = UOp(Ops.LOCAL, factor.dtype, (), (name, size, Space.PRIVATE))
-    loops = [
-        UOp.range(span, fresh(kernel, f"{name}.{axis[0].arg[0]}"), AxisKind.LOOP)
-        for axis, span in zip(axes, spans, strict=True)
-    ]
+    loops = [_walk(kernel, axis, name) for axis in axes]
     changes: dict[UOp, UOp] = {}
     for axis, loop in zip(axes, loops, strict=True):
-        changes[axis[0]] = loop
-        changes.update((r, UOp.const(dtypes.index, 0)) for r in axis[1:])
+        changes.update((r, UOp.const(dtypes.index, 0)) for r in axis.loops)
+        changes[axis.lead] = loop
     value = substitute_free(factor, changes)
-    fill = memory.store(_place(loops, spans), value).end(*loops)
-    return memory.after(fill).load(_place([_sum(axis) for axis in axes], spans))
+    fill = memory.store(place(loops, spans), value).end(*loops)
+    return memory.after(fill).load(place([axis.index for axis in axes], spans))
 
 
-def _place(at: Sequence[UOp], spans: Sequence[int]) -> UOp:
-    """The element of these indices, the last one's neighbours side by side."""
-    place: UOp = UOp.const(dtypes.index, 0)
-    for index, span in zip(at, spans, strict=True):
-        place = place * span + index
-    return place
+_ENDLESS = 1 << 31
+"""A range of no fewer iterations is not known to end within reason."""
+
+
+def _walk(kernel: Kernel, axis: Axis, name: str) -> UOp:
+    """A loop along an axis; where a single one's extent varies, as far as that goes."""
+    extent = axis.loops[0].src[0] if len(axis.loops) == 1 else axis.span
+    return UOp.range(extent, fresh(kernel, f"{name}.{axis.loops[0].arg[0]}"), AxisKind.LOOP)
 
 
 def _axes(value: UOp, loops: Sequence[UOp], along: tuple[UOp, ...]) -> list[Axis]:
@@ -147,27 +177,46 @@ def _axes(value: UOp, loops: Sequence[UOp], along: tuple[UOp, ...]) -> list[Axis
     left = list(loops)
     while left:
         first = left.pop(0)
-        together = [r for r in left if by_sum(value, first, r)]
-        left = [r for r in left if r not in together]
-        axes.append((first, *together))
-    axes.sort(key=lambda axis: any(r in along for r in axis))
+        together, weights = [first], [1]
+        for other in list(left):
+            pair = weighted(value, first, other)
+            if pair is None or (len(together) > 1 and pair[0] != weights[0]):
+                continue
+            weights[0] = pair[0]
+            together.append(other)
+            weights.append(pair[1])
+            left.remove(other)
+        axes.append(Axis(tuple(together), tuple(weights)))
+    axes.sort(key=lambda axis: any(r in along for r in axis.loops))
     return axes
 
 
 def by_sum(value: UOp, first: UOp, other: UOp) -> bool:
     """Whether a value depends on two loops by their sum alone."""
+    return weighted(value, first, other) == (1, 1)
+
+
+@lru_cache(maxsize=256)
+def weighted(value: UOp, first: UOp, other: UOp) -> tuple[int, int] | None:
+    """The weights, one of them 1, of a sum of two loops that is all a value depends on of them."""
+    steps: set[tuple[int, int]] = set()
     for n in value.toposort():
-        if n.op is Ops.LOAD and stride_of(n.src[1], first) != stride_of(n.src[1], other):
-            return False  # mostly: so what follows, which takes long, is done for windows alone
-    span = (constant_extent(first) or 1) + (constant_extent(other) or 1) - 1
-    total = UOp.range(span, f"{first.arg[0]}+", AxisKind.LOOP)
-    at = {first: total, other: UOp.const(dtypes.index, 0)}
-    alone = simplify(substitute_free(value, at))
-    return simplify(substitute_free(alone, {total: first + other})) is simplify(value)
-
-
-def _sum(axis: Axis) -> UOp:
-    total = axis[0]
-    for loop in axis[1:]:
-        total = total + loop
-    return total
+        if n.op is Ops.LOAD:
+            one, two = stride_of(n.src[1], first), stride_of(n.src[1], other)
+            if not one or not two or one < 0 or two < 0:
+                return None  # mostly: so what follows, which takes long, is done for windows alone
+            steps.add((one // gcd(one, two), two // gcd(one, two)))
+    if len(steps) != 1:
+        return None
+    (weights,) = steps
+    sizes = constant_extent(first), constant_extent(other)
+    if 1 not in weights or None in sizes:
+        return None
+    axis = Axis((first, other), weights)
+    if axis.span >= most(first) * most(other):
+        return None  # no two of their iterations meet
+    total = UOp.range(axis.span, f"{first.arg[0]}+", AxisKind.LOOP)
+    at = {first: UOp.const(dtypes.index, 0), other: UOp.const(dtypes.index, 0), axis.lead: total}
+    alone = tidy(substitute_free(value, at))
+    same = tidy(substitute_free(alone, {total: axis.index})) is tidy(value)
+    return weights if same else None

@@ -92,14 +92,14 @@ def _is_guard(loop: UOp) -> bool:
 def _is_nothing(n: UOp, loop: UOp) -> bool:
     """Whether a sum gets 0 in further iterations by itself: a product of loads that gates hold."""
     value = n.src[0]
-    return (
-        n.arg is Ops.ADD
-        and value.op is Ops.MUL
-        and all(
-            s.op is Ops.LOAD and loop in s.ranges and (len(s.src) == 2 or s.src[3].const_value == 0)
-            for s in value.src
-        )
-    )
+    return n.arg is Ops.ADD and value.op is Ops.MUL and all(_is_held(s, loop) for s in value.src)
+
+
+def _is_held(n: UOp, loop: UOp) -> bool:
+    """Whether a value is a load, converted perhaps, that is 0 where its gate does not hold."""
+    while n.op is Ops.CAST:
+        n = n.src[0]
+    return n.op is Ops.LOAD and loop in n.ranges and (len(n.src) == 2 or n.src[3].const_value == 0)
 
 
 def _gated_load(n: UOp, inside: UOp) -> UOp:

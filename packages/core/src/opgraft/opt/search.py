@@ -19,8 +19,12 @@ from opgraft.ir.uop import UOp
 from opgraft.opt.accumulate import Accumulate
 from opgraft.opt.actions import Action, Parallel, Refused, Split
 from opgraft.opt.axes import Kernel, constant_extent
+from opgraft.opt.blocks import Blocks
 from opgraft.opt.chunks import InChunks
+from opgraft.opt.cover import Cover
+from opgraft.opt.fold import Fold
 from opgraft.opt.grid_actions import Grid, GroupReduce
+from opgraft.opt.partial import Partial
 from opgraft.opt.tile import Tile
 
 Steps: TypeAlias = tuple[Action, ...]
@@ -174,6 +178,15 @@ def _resized(step: Action) -> Iterator[Action]:
     elif isinstance(step, (Grid, GroupReduce)):
         for threads in _near(step.threads):
             yield replace(step, threads=threads)
+    elif isinstance(step, (Blocks, Partial)):
+        for size in _near(step.size):
+            yield replace(step, size=size)
+    elif isinstance(step, (Cover, Fold)):
+        for copies in dict.fromkeys((1, *_near(step.copies))):
+            if copies != step.copies:
+                yield replace(step, copies=copies)
+        for lanes in _near(step.lanes):
+            yield replace(step, lanes=lanes)
     elif isinstance(step, Tile):
         for place, (name, copies, lanes) in enumerate(step.parts):
             for other in dict.fromkeys((copies - 1, copies + 1, copies // 2, copies * 2)):

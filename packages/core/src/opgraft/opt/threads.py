@@ -12,6 +12,7 @@ from opgraft.opt.axes import (
     buffer_of,
     closed_by,
     store_of,
+    stores_apart,
     stores_once,
     target_of,
 )
@@ -47,6 +48,8 @@ def _meet(store: UOp, other: UOp, loops: tuple[UOp, ...], closed: tuple[UOp, ...
     `loops`; `closed` are all loops of the STORE."""
     if store is other:
         return not stores_once(store, closed)
+    if stores_apart(store, other):
+        return False
     first, second = store.src[1], other.src[1]
     if not may_meet(first, second) or apart(first, second, loops):
         return False
@@ -105,6 +108,8 @@ def shared_slots(sink: UOp) -> frozenset[int]:
         for store in accesses:
             for other in accesses if store.op is Ops.STORE else ():
                 if other is store or not may_meet(store.src[1], other.src[1]):
+                    continue
+                if stores_apart(store, other):
                     continue
                 # an effect that one thread carries out by itself
                 if any(

@@ -10,15 +10,18 @@ from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Refused, close_copies, replace_nodes
 from opgraft.opt.axes import (
+    DISTINCT,
+    OVERLAP,
     Kernel,
     buffer_of,
     closed_by,
     constant_extent,
+    overlapping,
     rename,
     store_of,
     stores_once,
 )
-from opgraft.rules.simplify import simplify
+from opgraft.rules.simplify import tidy
 
 
 @writable_as_text
@@ -28,7 +31,8 @@ class Tile(Action):
     times lanes, are carried out at once. NAME.o counts tiles, NAME.u copies, NAME.v lanes.
 
     The last tile is moved back to end with the range, so all tiles are full; what two tiles cover
-    is stored twice, the same value each time.
+    is stored twice, the same value each time. Where a single tile is wider than the range, its
+    last copy is moved back instead.
     """
 
     parts: tuple[tuple[object, int, int], ...]
@@ -37,22 +41,22 @@ class Tile(Action):
         # what may be tiled is seen before the first is: tiles that overlap hide it
         kernel = Kernel(sink)
         for name, copies, lanes in self.parts:
-            _check(kernel, name, copies * lanes)
+            _check(kernel, name, copies, lanes)
         for name, copies, lanes in self.parts:
             sink = _tiled(Kernel(sink), name, copies, lanes)
-        return simplify(sink)
+        return tidy(sink)
 
 
-def _check(kernel: Kernel, name: object, width: int) -> None:
-    loop = kernel.find(name)
+def _check(kernel: Kernel, name: object, copies: int, lanes: int) -> None:
+    loop, width = kernel.find(name), copies * lanes
     size = None if loop is None else constant_extent(loop)
     if loop is None or size is None:
         raise Refused(f"there is no range {name!r} of constant extent")
-    if not 1 <= width <= size:
+    if not 1 <= lanes <= size or not 0 <= (copies - 1) * lanes < size:
         raise Refused(f"range {name} of {size} has no tiles of {width}")
     if any(n.op is not Ops.END for n in kernel.closers[loop]):
         raise Refused(f"range {name} is reduced: no value of it may count twice")
-    if not kernel.may_reorder(loop) and not _fills(kernel, loop):
+    if not kernel.may_reorder(loop) and not fills_alone(kernel, loop):
         raise Refused(f"iterations of {name} stay in order")
     if width > 1 and loop.arg[1] not in (AxisKind.LOOP, AxisKind.PARALLEL):
         raise Refused(f"range {name} is carried out at once already")
@@ -79,14 +83,51 @@ def _tiled(kernel: Kernel, name: object, copies: int, lanes: int) -> UOp:
         copy = rename(kernel, loop, ".u", AxisKind.UNROLL, copies)
         ranges.append(copy)
         index = index + copy * lanes
+        if width > size:
+            index = index.minimum(UOp.const(dtypes.index, size - lanes))
     if lanes > 1:
         lane = rename(kernel, loop, ".v", AxisKind.VECTOR, lanes)
         ranges.append(lane)
         index = index + lane
-    return close_copies(kernel.sink, loop, [({loop: index}, tuple(ranges))])
+    sink = kernel.sink
+    if size % width:  # the loop over tiles, or that over copies of the only one
+        sink = _mark_overlap(kernel, loop, str(ranges[0].arg[0]))
+    return close_copies(sink, loop, [({loop: index}, tuple(ranges))])
 
 
-def _fills(kernel: Kernel, loop: UOp) -> bool:
+def _mark_overlap(kernel: Kernel, loop: UOp, name: str) -> UOp:
+    """The kernel, with the STOREs in a loop marked as those that the loop `name`, which it becomes,
+    carries out twice for some elements."""
+    changes: dict[UOp, UOp] = {}
+    for effect in kernel.closers[loop]:
+        store, loops = store_of(effect), closed_by(effect)
+        names = overlapping(store)
+        if names or (store.tag is None and stores_once(store, loops)):
+            changes[store] = store.replace(tag=f"{OVERLAP}:{','.join((*names, name))}")
+    return replace_nodes(kernel.sink, changes)
+
+
+def rename_overlap(kernel: Kernel, loop: UOp, name: str) -> UOp:
+    """The kernel, with the STOREs marked that a loop carries out twice for some elements as those
+    that the loop `name`, which takes its place in that, does."""
+    changes: dict[UOp, UOp] = {}
+    for effect in kernel.closers[loop]:
+        store = store_of(effect)
+        names = [name if n == str(loop.arg[0]) else n for n in overlapping(store)]
+        if names:
+            changes[store] = store.replace(tag=f"{OVERLAP}:{','.join(names)}")
+    return replace_nodes(kernel.sink, changes)
+
+
+def mark_distinct(kernel: Kernel, loop: UOp) -> UOp:
+    """The kernel, with those STOREs in a loop marked of which it shows that no two iterations
+    reach one element: after the loop is split their indices may not tell."""
+    stores = {store_of(e): closed_by(e) for e in kernel.closers[loop] if e.op is Ops.END}
+    once = [s for s, loops in stores.items() if s.tag is None and stores_once(s, loops)]
+    return replace_nodes(kernel.sink, {s: s.replace(tag=DISTINCT) for s in once})
+
+
+def fills_alone(kernel: Kernel, loop: UOp) -> bool:
     """Whether a loop only fills buffers of the kernel's own, each element by itself."""
     return (
         not kernel.collides(loop)
@@ -113,6 +154,12 @@ def repeatable(kernel: Kernel, loop: UOp) -> bool:
     return True
 
 
+def _repeats(kernel: Kernel, loop: UOp) -> bool:
+    """Whether all that iterations of a loop have in common is that they store the same twice."""
+    stores = [store_of(e) for e in kernel.closers[loop]]
+    return not kernel.is_scanned(loop) and all(overlapping(s) for s in stores)
+
+
 @writable_as_text
 @dataclass(frozen=True)
 class Outermost(Action):
@@ -125,7 +172,8 @@ class Outermost(Action):
         kernel = Kernel(sink)
         loops = [r for r in map(kernel.find, self.names) if r is not None]
         for loop in loops:
-            if not kernel.may_reorder(loop) and not _fills(kernel, loop):
+            free = kernel.may_reorder(loop) or fills_alone(kernel, loop)
+            if not free and not _repeats(kernel, loop):
                 raise Refused(f"iterations of {loop.arg[0]} stay in order")
         changes: dict[UOp, UOp] = {}
         for effect in kernel.nodes:

@@ -17,6 +17,7 @@ RESERVED: Final = (
     "cache",
     "explain",
     "compile",
+    "calibrate",
     "new-backend",
 )
 """Opgraft's own commands: a plugin cannot have these names."""

@@ -16,10 +16,12 @@ from typing import ClassVar
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import LoweringError
 from opgraft.ir.elementary import expansion, light_sine
+from opgraft.ir.expansions import sum_of_products
 from opgraft.ir.half_floats import narrow, widen
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft.render.cstyle import CStyleRenderer
+from opgraft.render.dots import dot_product
 from opgraft.render.gnu import GnuVectors
 from opgraft.render.intrinsics import (
     F16C_TYPES,
@@ -102,6 +104,24 @@ class CRenderer(GnuVectors):
         if u.op is Ops.SIN and u.dtype.bits >= 32:
             return f"{self._sine(w, u.dtype)}({w.ref(u.src[0])})"
         return super().value(w, u)
+
+    def dot(self, w: Writer, u: UOp) -> str:
+        lanes = 1 if u.dtype.count == 1 else self.part_lanes(32, u.dtype.count)
+        word = dtypes.int32.vec(lanes)
+        kind = self.part_type(w, dtypes.int32, lanes) if lanes > 1 else self.scalar_type(word)
+        name = f"{u.arg.name}_{kind}"
+        if name not in w.helpers:
+            if lanes > 1:
+                self.part_type(w, dtypes.int16, 2 * lanes)
+            inner = Writer(self, w.program)
+            inner.typedefs, inner.helpers = w.typedefs, w.helpers
+            a, b, c = (stand_in(letter, word) for letter in "abc")
+            for letter, node in zip("abc", (a, b, c), strict=True):
+                inner.bind(node, letter)
+            result = inner.graph(sum_of_products(UOp(Ops.DOT, word, (a, b, c), u.arg)))
+            plain = "\n".join([*inner.lines, f" return {result};}}"])
+            w.helper(name, dot_product(name, kind, lanes, u.arg, plain))
+        return f"{name}({','.join(w.ref(s) for s in u.src)})"
 
     def function_of(
         self, w: Writer, head: str, name: str, dtype: DType, build: Callable[[UOp], UOp]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import LoweringError
 from opgraft.ir.evaluate import value_to_bits
-from opgraft.ir.expansions import PROVEN, UNSIGNED, expand, lanes_of
+from opgraft.ir.expansions import PROVEN, UNSIGNED, expand, lanes_of, sum_of_products
 from opgraft.ir.half_floats import narrow, widen
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.ops import GroupOp, Ops, Space
@@ -107,7 +107,7 @@ class CStyleRenderer(Renderer):
         self.plan(writer, program.instructions)
         head = self.begin(writer)
         writer.instructions(program.instructions)
-        kernel = "\n".join([head, *writer.lines, "}\n"])
+        kernel = "\n".join([head, *writer.lines, *self.end(writer), "}\n"])
         return [*writer.typedefs.values(), *writer.helpers.values()], kernel
 
     def plan(self, w: Writer, instructions: tuple[UOp, ...]) -> None:
@@ -119,6 +119,10 @@ class CStyleRenderer(Renderer):
     def begin(self, w: Writer) -> str:
         """Dialect: the head of the kernel; binds PARAMs and VARs. The text to put before."""
         raise NotImplementedError
+
+    def end(self, w: Writer) -> list[str]:
+        """Dialect: what is left to say at the end of the kernel."""
+        return []
 
     def parallel_bounds(self, w: Writer, u: UOp) -> tuple[str, str]:
         """Dialect: the part of the parallel range that this call runs."""
@@ -142,6 +146,20 @@ class CStyleRenderer(Renderer):
         Its sources are (buffer, index, value[, gate]); the gate is written by the caller.
         """
         raise LoweringError(f"{type(self).__name__} has no atomics")
+
+    def matrix(self, w: Writer, u: UOp) -> str:
+        """Dialect: the value of a MATRIX, by the intrinsic that its unit's name stands for.
+
+        Its sources are vectors of what the thread holds, (a, b, c); it is as c.
+        """
+        raise LoweringError(f"{type(self).__name__} has no matrix unit {u.arg.name}")
+
+    def dot(self, w: Writer, u: UOp) -> str:
+        """Dialect: the value of a DOT, by the intrinsic that its unit's name stands for; plain
+        arithmetic where there is none."""
+        for source in u.src:
+            w.atom(source)
+        return w.graph(sum_of_products(u))
 
     def gated(self, w: Writer, u: UOp, statement: str) -> str:
         """A statement under the gate of the STORE or ATOMIC `u`, if it has one."""
@@ -247,7 +265,11 @@ class CStyleRenderer(Renderer):
         op = u.op
         if op is Ops.LOAD:
             return self.load(w, u)
-        if op not in GroupOp.ALU or u.dtype.count > 1:
+        if op is Ops.MATRIX:
+            return self.matrix(w, u)
+        if op is Ops.DOT:
+            return self.dot(w, u)
+        if op not in GroupOp.ALU or u.dtype.count > 1 or u.src[0].dtype.count > 1:
             return self.vector_value(w, u)
         if op is Ops.CAST:
             return self.cast(w, u)

@@ -9,7 +9,7 @@ number the last lane waits for the next round.) The sign of a zero maximum is fr
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from opgraft.dtype import DType
 from opgraft.errors import LoweringError
@@ -19,6 +19,7 @@ from opgraft.ir.uop import UOp
 from opgraft.render.cstyle import OPERATORS, at_most, is_minus_one
 from opgraft.render.gnu_memory import GnuMemory, lane_of
 from opgraft.render.gnu_types import padded
+from opgraft.render.intrinsics import greater_or_lesser
 from opgraft.render.writer import Writer, stand_in
 
 _MASK_OPERATORS = {
@@ -30,6 +31,10 @@ _MASK_OPERATORS = {
     Ops.MIN: "&",
     Ops.XOR: "^",
 }
+
+
+_SMALLEST: Final = 16
+"""Bytes of the smallest vectors that machines have."""
 
 
 class GnuVectors(GnuMemory):
@@ -82,6 +87,8 @@ class GnuVectors(GnuMemory):
                 return self.mask(w, u, self.mask_bits(w, u))
             return self.broadcast(w, dtype, w.ref(u.src[0]))
         if op is Ops.STACK:
+            if (shuffled := self._shuffle(w, u)) is not None:
+                return shuffled
             sign = "-" if dtype.is_bool else ""
             return self._stack(w, u, [sign + w.ref(s) for s in u.src])
         if op is Ops.CAST:
@@ -119,12 +126,39 @@ class GnuVectors(GnuMemory):
         text = lane_of(w.atom(vector), self.part_lanes(bits, vector.dtype.count), lane)
         return f"({text}!=0)" if vector.dtype.is_bool else text
 
+    def _shuffle(self, w: Writer, u: UOp) -> str | None:
+        """A STACK of lanes of one or two vectors of the same type, each in one register; a
+        constant in the other lanes is one of them."""
+        lanes = [s for s in u.src if s.op is Ops.EXTRACT]
+        rest = list(dict.fromkeys(s for s in u.src if s.op is not Ops.EXTRACT))
+        sources = list(dict.fromkeys(s.src[0] for s in lanes))
+        if not lanes or u.dtype.is_bool or len(sources) + len(rest) > 2:
+            return None
+        kinds = {self.value_type(w, s) for s in sources}
+        count = sources[0].dtype.count
+        if any(s.op is not Ops.CONST for s in rest) or kinds != {self.value_type(w, u)}:
+            return None
+        if self.value_parts(w, sources[0]) > 1 or count != padded(count):
+            return None
+        names = [w.atom(s) for s in sources]
+        names += [w.atom(UOp.const(u.dtype, s.const_value)) for s in rest]
+        place = {s: k * count for k, s in enumerate(sources)}
+        order = ",".join(
+            str(place[s.src[0]] + s.arg if s.op is Ops.EXTRACT else count + k)
+            for k, s in enumerate(u.src)
+        )
+        return f"__builtin_shufflevector({names[0]},{names[-1]},{order})"
+
     def _blend(self, w: Writer, dtype: DType, mask: str, yes: str, no: str) -> str:
         kind, result = self.mask_type(w, dtype.bits, dtype.count), self.vector_type(w, dtype)
         return f"(({result})(({mask}&({kind}){yes})|(~{mask}&({kind}){no})))"
 
     def _select(self, w: Writer, u: UOp) -> str:
         condition, yes, no = u.src
+        if condition.op is Ops.CMPLT and u.dtype.is_float and u.dtype.bits >= 32:
+            greatest = condition.src == (no, yes)
+            if greatest or condition.src == (yes, no):
+                return self._extreme(w, u.dtype, greatest, w.ref(yes), w.ref(no))
         if condition.op is Ops.BROADCAST and not u.dtype.is_bool:
             # one scalar decides for all lanes
             return f"({w.atom(condition.src[0])}?{w.ref(yes)}:{w.ref(no)})"
@@ -140,6 +174,15 @@ class GnuVectors(GnuMemory):
         if _is_zero(yes):
             return f"(({result})(~{mask}&({kind}){w.ref(no)}))"
         return self._blend(w, u.dtype, mask, w.ref(yes), w.ref(no))
+
+    def _extreme(self, w: Writer, dtype: DType, greatest: bool, yes: str, no: str) -> str:
+        """The greater (the lesser) of two vectors, the second where either is nan: what compilers
+        make of a comparison and a selection is two instructions, not one."""
+        kind = self.vector_type(w, dtype)
+        mask = self.mask_type(w, dtype.bits, dtype.count)
+        name = f"{'greater' if greatest else 'lesser'}_{kind}"
+        w.helper(name, greater_or_lesser(name, kind, mask, greatest))
+        return f"{name}({yes},{no})"
 
     def _compare(self, w: Writer, u: UOp, left: UOp, right: UOp, symbol: str) -> str:
         bits, count = self.mask_bits(w, u), u.dtype.count
@@ -216,9 +259,28 @@ class GnuVectors(GnuMemory):
         if value.dtype.count != padded(value.dtype.count):
             return self._lane_tree(w, value, u.arg, tag)
         while (count := value.dtype.count) > 1:
+            if not scalar.is_bool and count * scalar.itemsize <= _SMALLEST:
+                return self._within(w, value, u.arg, tag)
             low, high = self._halves(w, value)
             value = self._combine(w, UOp(u.arg, scalar.vec(count // 2), (low, high), None, tag))
         return w.ref(value)
+
+    def _within(self, w: Writer, value: UOp, op: Ops, tag: str | None) -> str:
+        """The lanes of one small register: compilers do badly with types that are smaller still,
+        so lanes come down within it, and those beyond hold whatever."""
+        dtype, count = value.dtype, value.dtype.count
+        kind = self.vector_type(w, dtype)
+        half = count // 2
+        while half:
+            order = ",".join(str((i + half) % count) for i in range(count))
+            name = w.name("h")
+            text = w.atom(value)
+            w.line(f"{kind} {name}=__builtin_shufflevector({text},{text},{order});")
+            down = stand_in(name, dtype)
+            w.bind(down, name)
+            value = self._combine(w, UOp(op, dtype, (value, down), None, tag))
+            half //= 2
+        return lane_of(w.atom(value), count, 0)
 
     def _combine(self, w: Writer, u: UOp) -> UOp:
         self.prepare(w, u)

@@ -8,10 +8,12 @@ power of two go lane by lane; where a gate is false its memory is not touched.
 from __future__ import annotations
 
 from opgraft.dtype import dtypes
-from opgraft.ir.ops import Space
+from opgraft.ir.linear import STREAM
+from opgraft.ir.ops import Ops, Space
 from opgraft.ir.uop import UOp
 from opgraft.render.gnu_types import GnuTypes, padded
-from opgraft.render.writer import Writer
+from opgraft.render.intrinsics import STREAM_FENCE, STREAMED, streaming_store
+from opgraft.render.writer import Writer, is_name
 
 
 class GnuMemory(GnuTypes):
@@ -52,8 +54,22 @@ class GnuMemory(GnuTypes):
     def element(self, w: Writer, buffer: UOp, index: UOp) -> str:
         parts = self._parts_in_memory(buffer)
         if parts == 1:
-            return super().element(w, buffer, index)
+            start, offset = self._start(w, buffer, index)
+            return f"({start})[{offset}]" if offset else super().element(w, buffer, index)
         return f"{w.ref(buffer)}[{w.ref(index)}*{parts}+@]"
+
+    def _start(self, w: Writer, buffer: UOp, index: UOp) -> tuple[str, int]:
+        """An address in elements, and what is to be added to it. A pointer plus a constant is one
+        operand of an instruction; an int that may wrap, plus a constant, takes two of their own."""
+        if index.op is Ops.ADD and index.dtype.count == 1 and index.src[1].op is Ops.CONST:
+            whole, rest = w.ref(index), w.ref(index.src[0])
+            if is_name(rest) or not is_name(whole):
+                return f"{w.ref(buffer)}+{rest}", int(index.src[1].arg)
+        return f"{w.ref(buffer)}+{w.ref(index)}", 0
+
+    def _address(self, w: Writer, buffer: UOp, index: UOp) -> str:
+        start, offset = self._start(w, buffer, index)
+        return f"{start}{offset:+d}" if offset else start
 
     def write(self, w: Writer, buffer: UOp, text: str) -> None:
         for p in range(self._parts_in_memory(buffer)):
@@ -68,7 +84,7 @@ class GnuMemory(GnuTypes):
         if by_lane or count != padded(count):
             return self._lanes_load(w, u)
         lanes = self.part_lanes(8 if scalar.is_bool else scalar.bits, count)
-        address = f"{w.ref(buffer)}+{w.ref(index)}"
+        address = self._address(w, buffer, index)
         if lanes < count:
             address += f"+@*{lanes}"
         text = f"*(const {self.unaligned_type(w, scalar, lanes)}*)({address})"
@@ -121,12 +137,35 @@ class GnuMemory(GnuTypes):
             for head, lane, place in self._lane_loops(w, sources, (text, lanes), count):
                 w.line(f"{head}{place}={lane};")
             return
-        address = f"{w.ref(buffer)}+{w.ref(index)}" + (f"+@*{lanes}" if parts > 1 else "")
+        address = self._address(w, buffer, index) + (f"+@*{lanes}" if parts > 1 else "")
         line = f"*({self.unaligned_type(w, scalar, lanes)}*)({address})={text};"
+        if u.tag == STREAM and gate is None and buffer.op is Ops.PARAM:
+            line = self._past_caches(w, buffer, address, text, lanes * (bits // 8)) or line
         if gate is not None:
             line = f"if({w.ref(gate)}){line}"
         for p in range(parts):
             w.line(line.replace("@", str(p)))
+
+    def _past_caches(self, w: Writer, buffer: UOp, address: str, text: str, size: int) -> str:
+        """A store of a part around the caches, where the buffer begins at a multiple of it; empty
+        if there is no such store of so many bytes."""
+        if size not in STREAMED:
+            return ""
+        kind = self.part_type(w, dtypes.float32, size // 4)
+        name = w.helper(f"stream_{kind}", streaming_store(f"stream_{kind}", kind, size))
+        key = (buffer, size)
+        aligned = w.bound.get(key)
+        if aligned is None:
+            base = w.ref(buffer)
+            aligned = w.bind(key, f"(((__UINTPTR_TYPE__){base}&{size - 1})==0)")
+        return f"{name}({aligned},{address},({kind}){text});"
+
+    def end(self, w: Writer) -> list[str]:
+        if not any(name.startswith("stream_") for name in w.helpers):
+            return super().end(w)
+        # such stores are seen by others only in whatever order, until this
+        w.helper("fence", STREAM_FENCE)
+        return [" fence();"]
 
     def _as_stored(self, w: Writer, value: UOp, lanes: int) -> tuple[str, str]:
         if not value.dtype.is_bool:

@@ -19,6 +19,8 @@ from opgraft.render.cstyle import CStyleRenderer
 from opgraft.render.writer import Writer, vector_name
 
 DEFAULT_MASK = 32
+_SMALLEST = 16
+"""Bytes of the smallest vector register."""
 
 
 def padded(count: int) -> int:
@@ -123,10 +125,26 @@ class GnuTypes(CStyleRenderer):
             return f"(({kind}){text})"
         form = f"__builtin_convertvector({{}},{kind})"
         if before == after:
-            return form.format(text)
+            return form.format(self._in_register(w, text, source, target, count))
         names = self.split(w, text, source, count, common)
         pieces = [w.declare(kind, form.format(name)) for name in names]
         return self.join(w, pieces, target, common, count)
+
+    def _in_register(self, w: Writer, text: str, source: DType, target: DType, count: int) -> str:
+        """Integers about to be widened, few enough not to fill the smallest register: by way of
+        one. gcc makes loads and insertions of single lanes out of a load and its conversion else.
+        """
+        lanes = self.part_lanes(source.bits, count)
+        room = _SMALLEST // source.itemsize
+        if not (source.is_int and target.is_int and source.bits < target.bits) or lanes >= room:
+            return text
+        if not text.replace("@", "").isidentifier():
+            parts = padded(count) // lanes
+            text = self.declare_parts(w, self.part_type(w, source, lanes), text, parts)
+        whole = ",".join(str(lane % lanes) for lane in range(room))
+        low = ",".join(map(str, range(lanes)))
+        full = f"__builtin_shufflevector({text},{text},{whole})"
+        return f"__builtin_shufflevector({full},{full},{low})"
 
     def split(self, w: Writer, text: str, scalar: DType, count: int, lanes: int) -> list[str]:
         """The vector in pieces of `lanes` lanes, as names in order."""

@@ -26,10 +26,10 @@ def fused_multiply_add(name: str, kind: str, element: str, lanes: int, scalar_ca
     """`name(a, b, c)` for a vector type, rounded once.
 
     clang's builtin is new; before it, contraction allowed for this one expression does the same
-    on every machine that has the instruction. Elsewhere gcc makes one instruction of the loop.
+    on every machine that has the instruction. Elsewhere gcc makes one instruction of the lanes.
     """
     signature = f"{INLINE} {kind} {name}({kind} a,{kind} b,{kind} c)"
-    loop = f"{signature}{{{kind} r;for(int l=0;l<{lanes};l++)r[l]={scalar_call}(a[l],b[l],c[l]);"
+    each = ",".join(f"{scalar_call}(a[{k}],b[{k}],c[{k}])" for k in range(lanes))
     lines = [
         "#ifdef __clang__",
         "#if __has_builtin(__builtin_elementwise_fma)",
@@ -44,7 +44,7 @@ def fused_multiply_add(name: str, kind: str, element: str, lanes: int, scalar_ca
     builtin = _FUSED.get((element, lanes * bits // 8))
     if builtin is not None:
         lines += [f"#elif defined({builtin[0]})", f"#define {name}(a,b,c) (({kind}){builtin[1]})"]
-    return "\n".join([*lines, "#else", loop + "return r;}", "#endif"])
+    return "\n".join([*lines, "#else", f"{signature}{{return ({kind}){{{each}}};}}", "#endif"])
 
 
 # clang's older builtins by bytes of the vector
@@ -59,9 +59,10 @@ _SQUARE_ROOT: Final = {
 
 
 def lanewise(name: str, kind: str, element: str, lanes: int, operation: str, call: str) -> str:
-    """`name(a)` for a vector type: gcc makes one instruction of the loop, clang needs a builtin."""
+    """`name(a)` for a vector type: gcc joins the lanes to one instruction, clang has a builtin."""
     signature = f"{INLINE} {kind} {name}({kind} a)"
-    loop = f"{signature}{{{kind} r;for(int l=0;l<{lanes};l++)r[l]={call}(a[l]);return r;}}"
+    each = ",".join(f"{call}(a[{lane}])" for lane in range(lanes))
+    loop = f"{signature}{{return ({kind}){{{each}}};}}"
     modern = f"__builtin_elementwise_{operation}"
     lines = ["#ifndef __clang__", loop, f"#elif __has_builtin({modern})"]
     lines.append(f"#define {name}(a) {modern}((a))")
@@ -150,3 +151,72 @@ F16C_TYPES: Final = {
     "og_f4": "typedef float og_f4 __attribute__((vector_size(16)));",
 }
 """The types that the builtins of F16C take."""
+
+
+STREAMED: Final = {16: ("__SSE__", ""), 32: ("__AVX__", "256"), 64: ("__AVX512F__", "512")}
+"""Bytes of the vectors that can be stored around the caches: the macro that says so, and what
+gcc's builtin for it ends with."""
+STREAM_FENCE: Final = """\
+#ifdef __SSE__
+#define fence() __builtin_ia32_sfence()
+#else
+#define fence()
+#endif"""
+"""What makes earlier streaming stores visible before later ordinary ones."""
+
+
+def streaming_store(name: str, kind: str, size: int) -> str:
+    """`name(aligned, address, value)`: a vector past the caches if `aligned`, else as usual."""
+    macro, ending = STREAMED[size]
+    usual = f"typedef {kind} {name}_t __attribute__((aligned(1),may_alias));"
+    signature = f"{INLINE} void {name}(int aligned,void*p,{kind} v){{"
+    plain = f"*({name}_t*)p=v;"
+    stream = f"if(aligned)__builtin_ia32_movntps{ending}((float*)p,v);else "
+    portable = f"if(aligned)__builtin_nontemporal_store(v,({kind}*)p);else "
+    return "\n".join(
+        [
+            usual,
+            "#if defined(__clang__)",
+            f"{signature}{portable}{plain}}}",
+            f"#elif defined({macro})",
+            f"{signature}{stream}{plain}}}",
+            "#else",
+            f"{signature}{plain}}}",
+            "#endif",
+        ]
+    )
+
+
+_EXTREME: Final = {
+    "f32x4": ("__SSE__", "ps(a,b)"),
+    "f64x2": ("__SSE2__", "pd(a,b)"),
+    "f32x8": ("__AVX__", "ps256(a,b)"),
+    "f64x4": ("__AVX__", "pd256(a,b)"),
+}
+"""The macro that says whether x86 has the instruction, and what its builtin ends with."""
+_EXTREME_WIDE: Final = {"f32x16": "ps512", "f64x8": "pd512"}
+
+
+def greater_or_lesser(name: str, kind: str, mask: str, greatest: bool) -> str:
+    """`name(a, b)`: lane by lane a > b ? a : b, or a < b ? a : b."""
+    word, sign = ("max", ">") if greatest else ("min", "<")
+    signature = f"{INLINE} {kind} {name}({kind} a,{kind} b)"
+    plain = f"{{{mask} m=({mask})(a{sign}b);return ({kind})((m&({mask})a)|(~m&({mask})b));}}"
+    lines: list[str] = []
+    if kind in _EXTREME:
+        macro, ending = _EXTREME[kind]
+        lines = [
+            f"#ifdef {macro}",
+            f"{signature}{{return __builtin_ia32_{word}{ending};}}",
+            "#else",
+        ]
+    elif kind in _EXTREME_WIDE:
+        ending = _EXTREME_WIDE[kind]
+        lines = [
+            "#if defined(__AVX512F__) && defined(__clang__)",
+            f"{signature}{{return __builtin_ia32_{word}{ending}(a,b,4);}}",
+            "#elif defined(__AVX512F__)",
+            f"{signature}{{return __builtin_ia32_{word}{ending}_mask(a,b,({kind}){{}},-1,4);}}",
+            "#else",
+        ]
+    return "\n".join([*lines, f"{signature}{plain}", *(["#endif"] if lines else [])])

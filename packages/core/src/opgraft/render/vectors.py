@@ -84,7 +84,8 @@ class VectorRenderer(CStyleRenderer):
 
     def kind(self, scalar: DType, count: int) -> str:
         """The type of one part; a bool is a mask."""
-        return f"{self.scalar_type(dtypes.int8 if scalar.is_bool else scalar)}{self.width(count)}"
+        name = self.scalar_type(dtypes.int8 if scalar.is_bool else scalar)
+        return f"{name}{self.width(count)}" if count > 1 else name
 
     def lane(self, name: str, count: int, number: int) -> str:
         """One lane of a variable."""
@@ -98,6 +99,18 @@ class VectorRenderer(CStyleRenderer):
     def reinterpret(self, scalar: DType, count: int, text: str) -> str:
         """The bits of a vector as another type."""
         return self.reinterpret_form.format(type=self.kind(scalar, count), value=text)
+
+    def words(self, w: Writer, u: UOp, scalar: DType) -> str:
+        """The bits of a value as a vector of other scalars, as many as they fill."""
+        count = u.dtype.bits * u.dtype.count // scalar.bits
+        before, after = self.parts(u.dtype.count), self.parts(count)
+        if before == after:
+            return self.reinterpret(scalar, count, w.ref(u))
+        if after > 1:
+            raise LoweringError(f"{type(self).__name__} has no words of {scalar} in {u.dtype}")
+        name = w.atom(u)
+        parts = [self.reinterpret(scalar, count // before, part(name, p)) for p in range(before)]
+        return self.vector_literal.format(type=self.kind(scalar, count), lanes=",".join(parts))
 
     def vector_type(self, w: Writer, dtype: DType) -> str:
         return self.kind(dtype.scalar, dtype.count)
@@ -229,7 +242,7 @@ class VectorRenderer(CStyleRenderer):
             sign = "-" if dtype.is_bool else ""
             return self._stack(w, dtype, [sign + w.ref(s) for s in u.src])
         if op is Ops.BITCAST:
-            return self.reinterpret(dtype.scalar, dtype.count, w.ref(u.src[0]))
+            return self.words(w, u.src[0], dtype.scalar)
         if (plainer := self.expansion(w, u)) is not None:
             return plainer
         if op is Ops.CAST:

@@ -16,6 +16,7 @@ from opgraft.ir.matcher import EqualitySet
 from opgraft.ir.ops import Ops
 from opgraft.ir.rewrite import graph_rewrite
 from opgraft.ir.uop import UOp, toposort
+from opgraft.target import Target
 
 Stage: TypeAlias = Literal["index", "scalar", "tensor"]
 
@@ -45,12 +46,14 @@ class CostModel:
     `table` gives the price of an op, `default` that of an op it does not name. A division or
     modulo by a constant power of two costs `power_of_two`: it becomes a shift or a mask.
     `weigh`, if given, multiplies a node's price, say by the trip count of the loops it stands in.
+    `target`, if given, is the machine that is meant: an optimizer may have better prices for it.
     """
 
     table: Mapping[Ops, float] = field(default_factory=lambda: _OP_COST)
     default: float = OTHER
     power_of_two: float = 1.0
     weigh: Callable[[UOp], float] | None = None
+    target: Target | None = None
 
     def node(self, n: UOp) -> float:
         """The price of this node alone, its sources not counted."""
@@ -64,6 +67,10 @@ class CostModel:
     def graph(self, *roots: UOp) -> float:
         """The price of all distinct nodes below the roots, and the roots."""
         return math.fsum(self.node(n) for n in toposort(roots))
+
+
+USUAL_COST: Final = CostModel(target=Target("any"))
+"""What an optimizer is told by callers who have no prices in mind."""
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,12 @@ from opgraft.rules import (
 FloatLevel: TypeAlias = Literal["strict", "reassoc", "unsafe"]
 
 
-def _joined(*sets: EqualitySet) -> EqualitySet:
+def joined(*sets: EqualitySet) -> EqualitySet:
+    """The rules of all these sets, in order."""
     return EqualitySet([rule for one in sets for rule in one.rules])
 
 
-symbolic_simple: Final = _joined(
+symbolic_simple: Final = joined(
     folding.RULES,
     integer.SIMPLE,
     division.SIMPLE,
@@ -49,7 +50,7 @@ symbolic_simple: Final = _joined(
     bits.SIMPLE,
     floating.SIMPLE,
 )
-symbolic: Final = _joined(
+symbolic: Final = joined(
     symbolic_simple,
     integer.FORMS,
     division.FORMS,
@@ -60,12 +61,12 @@ symbolic: Final = _joined(
     bits.FORMS,
     floating.FORMS,
 )
-sym: Final = _joined(symbolic, reduction.RULES, validity.rules(symbolic))
+sym: Final = joined(symbolic, reduction.RULES, validity.rules(symbolic))
 
 _LEVELS: Final[Mapping[FloatLevel, EqualitySet]] = {
     "strict": sym,
-    "reassoc": _joined(sym, reassoc.RULES),
-    "unsafe": _joined(sym, unsafe.RULES, reassoc.RULES),
+    "reassoc": joined(sym, reassoc.RULES),
+    "unsafe": joined(sym, unsafe.RULES, reassoc.RULES),
 }
 
 

@@ -11,10 +11,16 @@ from opgraft.forking import ForkLock
 from opgraft.ir.matcher import EqualitySet, PatternMatcher
 from opgraft.ir.rewrite import graph_rewrite
 from opgraft.ir.uop import UOp
-from opgraft.rules.optimizer import Budget, CostModel, Optimized, Optimizer, Stage, greedy
+from opgraft.rules.optimizer import (
+    USUAL_COST,
+    Budget,
+    CostModel,
+    Optimized,
+    Optimizer,
+    Stage,
+    greedy,
+)
 from opgraft.rules.sets import equalities_at
-
-_COST: Final = CostModel()
 
 # This room knows no plugins: ports lead to their registry. The first finds an optimizer by the
 # name in the setting OPTIMIZER ("auto" included), the second further equalities of a stage.
@@ -65,10 +71,10 @@ def optimize(
 ) -> Optimized:
     """As `simplify`, with the costs, the stop reason and the times beside the graph."""
     if equalities is None:
-        equalities = _default_equalities(stage)
+        equalities = default_equalities(stage)
     chosen = chosen_optimizer() if optimizer is None else optimizer
     return chosen.optimize(
-        sink, equalities, cost=cost or _COST, budget=budget or Budget.of(stage), stage=stage
+        sink, equalities, cost=cost or USUAL_COST, budget=budget or Budget.of(stage), stage=stage
     )
 
 
@@ -79,12 +85,14 @@ def simplify(
     ctx: Any = None,
     stage: Stage = "index",
     optimizer: Optimizer | None = None,
+    cost: CostModel | None = None,
 ) -> UOp:
     """The graph made cheaper by `equalities`, then rewritten by `lowering` along with them.
 
     Without `equalities`: `sym`, the rules of the float level that the setting FLOAT allows, and
     those that plugins add. `lowering` is one-way, so the optimizer never sees it; `ctx` is its
-    context. Without `optimizer`: the one that the setting OPTIMIZER names.
+    context. Without `optimizer`: the one that the setting OPTIMIZER names. `cost` is what it is to
+    reckon with.
 
     >>> from opgraft.ir import UOp
     >>> x = UOp.variable("x", 0, 9)
@@ -92,20 +100,37 @@ def simplify(
     True
     """
     if equalities is None:
-        equalities = _default_equalities(stage)
+        equalities = default_equalities(stage)
     chosen = chosen_optimizer() if optimizer is None else optimizer
     if chosen is greedy:
         # straight to the rewriting: the costs would be thrown away
         made = graph_rewrite(sink, equalities, name=f"greedy {stage}")
     else:
-        made = optimize(sink, equalities, stage=stage, optimizer=chosen).sink
+        made = optimize(sink, equalities, cost=cost, stage=stage, optimizer=chosen).sink
     if lowering is None:
         return made
     return graph_rewrite(made, _both(equalities, lowering), ctx, name=f"lowering {stage}")
 
 
-def _default_equalities(stage: Stage) -> EqualitySet:
-    own = equalities_at(settings.FLOAT)
+_none: Final = EqualitySet([])
+
+
+def tidy(sink: UOp) -> UOp:
+    """The graph after greedy rewriting, whichever optimizer is chosen: for passes that need the
+    normal form of indices, and are followed by others.
+
+    >>> from opgraft.ir import UOp
+    >>> x = UOp.variable("x", 0, 9)
+    >>> tidy((x * 4 + 2) // 4) is x
+    True
+    """
+    return graph_rewrite(sink, default_equalities("index"), name="greedy index")
+
+
+def default_equalities(stage: Stage) -> EqualitySet:
+    """The built-in rules of the float level that the setting FLOAT allows, and those of plugins."""
+    # the built-in rules are of numbers: what they make of arrays would lack shapes
+    own = _none if stage == "tensor" else equalities_at(settings.FLOAT)
     find = _find_equalities[0]
     further = None if find is None else find(stage)
     if further is None or not len(further):

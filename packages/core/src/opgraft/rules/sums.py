@@ -50,7 +50,8 @@ _OUTSIDE: Final = (-1, 0, 0, "")
 _ELEMENTWISE: Final = frozenset(GroupOp.ALU)
 
 
-def _range_key(r: UOp) -> tuple[int, int, int, str]:
+def range_key(r: UOp) -> tuple[int, int, int, str]:
+    """The key that orders ranges as loops nest, outermost first."""
     name, kind = r.arg
     if isinstance(name, int):
         return (_PLACES[kind], 0, name, "")
@@ -65,7 +66,7 @@ def depth(x: UOp) -> Depth:
 
     Keys order as loops nest: parallel ones outside, then plain ones by name, then reductions.
     """
-    return max(map(_range_key, x.ranges), default=_OUTSIDE)
+    return max(map(range_key, x.ranges), default=_OUTSIDE)
 
 
 def _depth_of(x: UOp) -> Depth:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from opgraft.forking import ForkLock
 
@@ -12,33 +12,36 @@ from opgraft.forking import ForkLock
 class Usage:
     """Bytes and buffers in use on one device.
 
-    A buffer may be dropped by the garbage collector in the middle of any statement, so a release
-    takes no lock: it is put in a queue, and counted when somebody looks or allocates.
+    A buffer may be dropped by the garbage collector in the middle of any statement, so nobody
+    waits here: what comes and goes is put in a queue, and counted when somebody looks, or when
+    the queue is long.
     """
+
+    LONG: Final = 1024
 
     def __init__(self) -> None:
         self._lock = ForkLock()
         self._bytes = 0
         self._live = 0
         self._peak = 0
-        self._released: deque[int] = deque()
+        self.queue: Final[deque[int]] = deque()
+        """In order: the bytes of a new buffer, or those of one that is gone inverted (~bytes)."""
 
-    def allocated(self, nbytes: int) -> None:
-        """Count a new buffer."""
+    def settle(self) -> None:
+        """Count what is in the queue; whoever puts many buffers into it calls this."""
         with self._lock:
             self._settle()
-            self._bytes += nbytes
-            self._live += 1
-            self._peak = max(self._peak, self._bytes)
-
-    def released(self, nbytes: int) -> None:
-        """Count a buffer that is gone; safe inside a finaliser."""
-        self._released.append(nbytes)
 
     def _settle(self) -> None:
-        while self._released:
-            self._bytes -= self._released.popleft()
-            self._live -= 1
+        while self.queue:
+            change = self.queue.popleft()
+            if change >= 0:
+                self._bytes += change
+                self._live += 1
+                self._peak = max(self._peak, self._bytes)
+            else:
+                self._bytes -= ~change
+                self._live -= 1
 
     @property
     def bytes(self) -> int:
@@ -58,6 +61,7 @@ class Usage:
     def peak(self) -> int:
         """The most bytes that were in use at one time."""
         with self._lock:
+            self._settle()
             return self._peak
 
 

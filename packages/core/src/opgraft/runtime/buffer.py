@@ -51,9 +51,13 @@ class Buffer:
         self.offset = 0
         self.base = None
         self.owner = None
-        self.handle = device.allocator.alloc(nbytes or 1)
+        allocator = device.allocator
+        self.handle = allocator.alloc(nbytes or 1)
         self._owns = True
-        device.allocator.usage.allocated(nbytes)
+        usage = allocator.usage
+        usage.queue.append(nbytes)
+        if len(usage.queue) > usage.LONG:
+            usage.settle()
 
     @classmethod
     def external(cls, device: Device, handle: Any, nbytes: int, owner: object) -> Buffer:
@@ -158,7 +162,7 @@ class Buffer:
             self._owns = False
             allocator = self.device.allocator
             allocator.free(self.handle, self.nbytes or 1)
-            allocator.usage.released(self.nbytes)
+            allocator.usage.queue.append(~self.nbytes)
 
     def __repr__(self) -> str:
         part = f" at {self.offset}" if self.base is not None else ""

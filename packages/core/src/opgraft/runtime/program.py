@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 from opgraft import journal, settings
 from opgraft.dtype import DType, Scalar
@@ -138,6 +138,10 @@ class LaunchList:
     list keeps its other buffers alive, and no input beyond a run.
     """
 
+    _names: ClassVar[tuple[str, ...]] = ("DEBUG", "TRACE")
+    """The settings that a run heeds, those that have launches shown in front."""
+    _reading: settings.Reading | None = None
+
     def __init__(self, steps: Sequence[Step], inputs: Sequence[Buffer] = ()) -> None:
         self._steps: list[tuple[Executable, list[Buffer | None], list[Scalar]]] = [
             (executable, list(buffers), list(values)) for executable, buffers, values in steps
@@ -146,6 +150,16 @@ class LaunchList:
         self._sizes = tuple(given.nbytes for given in inputs)
         for place in self._places:
             self._steps[place.step][1][place.slot] = None
+
+    @staticmethod
+    def _watched() -> bool:
+        """Whether somebody listens, so that each launch is to be timed by itself."""
+        return journal.watched()
+
+    def _read(self) -> settings.Reading:
+        """The values of `_names` now, remembered as long as they hold."""
+        self._reading = settings.Reading(*self._names)
+        return self._reading
 
     def run(
         self,
@@ -167,7 +181,10 @@ class LaunchList:
             part = given if whole else given.view(place_.offset, place_.nbytes)
             ready[place_.step][place_.slot] = part
         total = 0.0
-        shown = is_watched()
+        reading = self._reading
+        if reading is None or not reading.holds():
+            reading = self._read()
+        shown = bool(reading.values[0] or reading.values[1] or self._watched())
         for (executable, _, values), buffers in zip(self._steps, ready, strict=True):
             filled = [buffer for buffer in buffers if buffer is not None]
             begin = time.perf_counter()

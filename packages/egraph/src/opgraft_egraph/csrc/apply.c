@@ -4,7 +4,7 @@
 // hash-cons that they need can be fetched ahead. The root goes straight into the matched class.
 #include "egraph.h"
 
-enum { DEPTH = 24 };
+enum { DEPTH = 24, AHEAD = 12 };
 
 static int is_limit(i64 x) { return x == INT64_MIN || x == INT64_MAX; }
 
@@ -120,6 +120,23 @@ static void hand_over(EGraph *g, const Rule *rule) {
     g->buffer_count += rule->slots;
 }
 
+static void put_off(EGraph *g, const Path *path) {
+    if (path != g->batch_path) {
+        flush(g);
+        g->batch_path = path;
+    }
+    memcpy(g->batch[g->batched], g->slot, sizeof g->slot);
+    if (++g->batched == BATCH) flush(g);
+}
+
+// The right side of a rule that has but one and asks nothing; or NULL.
+const Path *sole_path(const EGraph *g, const Rule *rule) {
+    const Variant *v = g->program->variants + rule->first_variant;
+    if (g->explain || rule->variants != 1 || rule->captures || v->paths != 1) return NULL;
+    const Path *path = g->program->paths + v->first_path;
+    return path->tests || path->result < 0 ? NULL : path;
+}
+
 // A match has been found: it is in g->slot.
 void emit(EGraph *g, const Rule *rule) {
     RuleState *state = g->states + g->rule;
@@ -129,6 +146,11 @@ void emit(EGraph *g, const Rule *rule) {
         // it searches the same again when it is back, with twice the limit
         if (state->bans < 20) state->bans++;
         state->banned = g->round + 1 + (g->limits.ban_rounds << (state->bans - 1));
+        g->quit = 1;
+        return;
+    }
+    if (g->sole) {
+        put_off(g, g->sole);
         return;
     }
     const Variant *variant = variant_of(g, rule);
@@ -152,13 +174,7 @@ void emit(EGraph *g, const Rule *rule) {
         if (g->limits.nodes && g->live > g->limits.nodes) g->stop = STOP_NODES;
         return;
     }
-    if (path != g->batch_path) {
-        flush(g);
-        g->batch_path = path;
-    }
-    u32 *kept = g->batch[g->batched];
-    for (u32 i = 0; i < rule->slots; i++) kept[i] = g->slot[i];
-    if (++g->batched == BATCH) flush(g);
+    put_off(g, path);
 }
 
 // ---- its nodes
@@ -206,45 +222,47 @@ static int instruct(EGraph *g, const Instruction *q, u32 head, u32 *slot, u32 in
     return fits;
 }
 
-// One node with at most two children for each match of the batch, in the class of slot `into`.
+typedef struct {
+    u32 hash, a, b, turned;
+} Wanted;
+
+static inline Wanted wanted(EGraph *g, const Instruction *q, u32 head, u32 sorted, const u32 *slot) {
+    u32 a = q->arity ? find(g, slot[q->kid[0]]) : NONE, b = q->arity > 1 ? find(g, slot[q->kid[1]]) : NONE;
+    u32 turned = 0;
+    if (sorted && a > b) {
+        const u32 other = a;
+        a = b;
+        b = other;
+        turned = SWAPPED;
+    }
+    return (Wanted){mix(head, a, b), a, b, turned};
+}
+
+// One node with at most two children for each match of the batch, in the class of slot `into`. First
+// the places in the hash-cons are fetched, then the nodes that stand there, then it is done.
 static void make_small(EGraph *g, const Instruction *q, u32 count, const u8 *dropped, u32 into) {
-    const u32 head = head_of_symbol(g, q->symbol), arity = q->arity;
-    const u32 sorted = (u32)g->heads[head].commutative;
-    u32 kids[BATCH][2];
-    u8 turned[BATCH];
+    const u32 head = head_of_symbol(g, q->symbol), arity = q->arity, out = q->out;
+    const u32 sorted = (u32)g->heads[head].commutative, mask = g->table_room - 1;
+    Wanted all[BATCH];
     for (u32 k = 0; k < count; k++) {
-        const u32 *slot = g->batch[k];
+        all[k].hash = 0;
         if (dropped[k]) continue;
-        u32 a = arity ? find(g, slot[q->kid[0]]) : NONE, b = arity > 1 ? find(g, slot[q->kid[1]]) : NONE;
-        turned[k] = 0;
-        if (sorted && a > b) {
-            const u32 other = a;
-            a = b;
-            b = other;
-            turned[k] = SWAPPED;
-        }
-        kids[k][0] = a;
-        kids[k][1] = b;
-        FETCH(g->table + (mix(head, a, b) & (g->table_room - 1)));
+        all[k] = wanted(g, q, head, sorted, g->batch[k]);
+        FETCH(g->table + (all[k].hash & mask));
     }
     const u64 unions = g->unions;
     for (u32 k = 0; k < count && !g->stop; k++) {
+        if (k + AHEAD < count) {
+            const u32 hash = all[k + AHEAD].hash;
+            const Slot s = g->table[hash & (g->table_room - 1)];
+            if (s.hash == hash && s.node) FETCH(g->nodes + s.node - 1);
+        }
         if (dropped[k]) continue;
         u32 *slot = g->batch[k];
-        u32 a = kids[k][0], b = kids[k][1], turn = turned[k];
-        if (g->unions != unions) {  // what was canonical may not be any more
-            if (arity) a = find(g, slot[q->kid[0]]);
-            if (arity > 1) b = find(g, slot[q->kid[1]]);
-            turn = 0;
-            if (sorted && a > b) {
-                const u32 other = a;
-                a = b;
-                b = other;
-                turn = SWAPPED;
-            }
-        }
+        // what was canonical may not be any more
+        const Wanted w = g->unions == unions ? all[k] : wanted(g, q, head, sorted, slot);
         g->match = slot;
-        slot[q->out] = insert_small(g, head, arity, a, b, turn, into < SLOTS ? slot[into] : NONE);
+        slot[out] = insert_small(g, w.hash, head, arity, w.a, w.b, w.turned, into < SLOTS ? slot[into] : NONE);
     }
 }
 
@@ -258,11 +276,13 @@ void flush(EGraph *g) {
     const Instruction *first = g->program->instructions + path->first_instruction;
     const u64 adds = g->adds, unions = g->unions;
     u8 dropped[BATCH] = {0};
+    int rooted = 0;  // whether the results are in their classes already
     for (u32 i = 0; i < path->instructions && !g->stop; i++) {
         const Instruction *q = first + i;
         const int last = i + 1 == path->instructions && q->out == path->result;
-        if (q->kind == MAKE_NODE && q->arity <= 2) {
+        if (q->kind == MAKE_NODE && q->arity <= INLINE) {
             make_small(g, q, count, dropped, last ? rule->root : SLOTS);
+            rooted = last;
             continue;
         }
         const u32 head = q->kind == MAKE_NODE ? head_of_symbol(g, q->symbol) : NONE;
@@ -278,7 +298,7 @@ void flush(EGraph *g) {
             }
         }
     }
-    for (u32 k = 0; k < count && !g->stop; k++) {
+    for (u32 k = 0; k < count && !g->stop && !rooted; k++) {
         if (dropped[k]) continue;
         g->match = g->batch[k];
         unite(g, g->batch[k][path->result], g->batch[k][rule->root]);

@@ -1,5 +1,6 @@
 // The e-graph of opgraft_egraph: its data, and which file does what with it.
 //
+//   memory.c     arrays that grow
 //   nodes.c      heads, nodes, the hash-cons: one node for one head and the same child classes
 //   unionfind.c  which classes are one, and what it costs to say so
 //   rebuild.c    congruence closure, and the arrays that a search reads
@@ -10,6 +11,7 @@
 //   apply.c      right sides of rules
 //   schedule.c   rounds, limits, backoff
 //   extract.c    the cheapest term of every class; choices that pay for shared terms once
+//   bound.c      how cheap terms can be at best
 //   proof.c      why two terms are one
 //
 // The engine knows no Python and no operation but those in `enum Meaning`. A head stands for
@@ -39,27 +41,42 @@
 #define FETCH(place) ((void)(place))
 #endif
 
-enum { DEAD = 1, SWAPPED = 2 };
+enum { DEAD = 1, SWAPPED = 2, WIDE = 4, INLINE = 2, FARTHER = 7 };
+enum { MOST_HEADS = 1 << 28 };
 
+// 16 bytes, so that four are fetched at once.
 typedef struct {
-    u32 head, cls, stamp, flags;
-    u32 kid[KIDS];  // of a node with more children: kid[0] is where they are in `wide`
+    u32 head : 29, flags : 3;  // WIDE: of more than two children
+    u32 cls;
+    u32 kid[INLINE];  // of a node with more children: kid[0] is where they are in `wide`
 } Node;
 
-// A place in the hash-cons. For up to two children the key is all there, so a hit reads no node.
+// A place in the hash-cons: the whole hash, so that others are told apart without their nodes, and
+// one more than the node's id. All zero: nobody is here.
 typedef struct {
-    u32 head, a, b, cls, id;
-} Entry;
+    u32 hash, node;
+} Slot;
 
-// A node as its class lists it.
+// Where the list of a class begins, and which selectors accept any of its nodes (their numbers
+// modulo 32, as bits).
 typedef struct {
-    u32 head, id, a, b, stamp;
+    u32 first, mask;
+} Span;
+
+// A node as its class lists it. Fresh: it changed in the last rebuild.
+typedef struct {
+    u32 head : 28, fresh : 1, id, a, b;
 } Row;
 
-// A node as its child lists it.
+// A node as its child lists it; `other` is the other one of two children.
 typedef struct {
-    u32 head, id, position;
+    u32 head : 28, position : 3, fresh : 1, id, cls, other;
 } Use;
+
+// A node that changed in the last rebuild, as its head lists it.
+typedef struct {
+    u32 id, cls, a, b;
+} Change;
 
 typedef struct {
     u32 id, next;
@@ -96,14 +113,16 @@ struct EGraph {
     jmp_buf escape;
 
     Node *nodes;
+    u32 *stamp;        // the rebuild in which a node changed last; of a dead one, what it equals
     u32 node_count, node_room, live;
     u32 *wide;
     u32 wide_count, wide_room;
-    Entry *table;
+    Slot *table;
     u32 table_room, table_count;
 
     Head *heads;
     u64 *selects;
+    u32 *masks;        // the selectors of a head, modulo 32
     u32 head_count, head_room;
     u32 *symbols;      // head of a symbol of the program, or NONE
     u32 symbol_count;
@@ -117,12 +136,16 @@ struct EGraph {
     u32 fact_count, fact_room;
     u32 *plain;        // of a dtype: the fact of classes of which nothing else is known
     u32 plain_count, plain_room;
-    u32 *fact_stamp, *term_stamp;
+    u32 *fact_stamp;   // the rebuild in which the facts of a class changed last; of the first so many
+    u32 fact_stamps, fact_stamp_room;
+    u32 *term_stamp;
     Best *best;
     u32 class_count, class_room;
 
     u32 *losers;       // unions since the last rebuild
     u32 loser_count, loser_room;
+    u32 *lost;         // bits of classes that are no longer their own, while rebuilding
+    u32 lost_room;
     u32 *touched;      // classes whose facts changed since the last propagation
     u32 touched_count, touched_room;
     u32 *changed;      // classes whose facts changed since the last round
@@ -133,11 +156,13 @@ struct EGraph {
     // What a search reads; made by rebuild.
     u32 linked;        // nodes and classes that the arrays cover
     u32 linked_classes, linked_heads;
+    u32 unlinked;      // whether they are older than the last rebuild
     Row *rows;
     Use *uses;
-    u32 *row_first, *use_first;
-    u32 *delta, *delta_first;
-    u32 row_room, use_room, row_first_room, use_first_room, delta_room, delta_first_room;
+    Span *row_span, *use_span;
+    Change *delta;
+    u32 *delta_first;
+    u32 row_room, use_room, row_span_room, use_span_room, delta_room, delta_first_room;
     u32 *extra;        // further uses of a class while rebuilding: first of `links`
     u32 extra_room;
     Link *links;
@@ -146,6 +171,14 @@ struct EGraph {
     u32 now;           // stamp of the last rebuild
     u32 round;
     u32 slot[SLOTS];
+    struct {
+        u32 count;
+        struct {
+            u32 slot, bit, uses;
+        } wanted[STEPS];
+    } ahead[STEPS];    // what a step of the plan must bind for the later ones to have a chance
+    const Path *sole;  // the right side of the rule being searched, if there is but one
+    u32 quit;          // whether that rule has been found too often in this round
     const u32 *match;  // slots of the match that is being applied, for errors
     u32 batch[BATCH][SLOTS];
     u32 batched;
@@ -185,6 +218,7 @@ struct EGraph {
     u32 node_term_room;
 };
 
+// memory.c
 // Room for at least `wanted` items in a growing array; does not return when memory is out.
 void *eg_grow(EGraph *g, void *array, u32 *room, u64 wanted, size_t item);
 #define ROOM(g, array, room, wanted) \
@@ -212,7 +246,7 @@ static inline u32 mix(u32 head, u32 a, u32 b) {
 }
 
 static inline const u32 *kids_of(const EGraph *g, const Node *n) {
-    return g->heads[n->head].arity > KIDS ? g->wide + n->kid[0] : n->kid;
+    return n->flags & WIDE ? g->wide + n->kid[0] : n->kid;
 }
 
 static inline int selected(const EGraph *g, u32 head, u32 selector) {
@@ -222,12 +256,16 @@ static inline int selected(const EGraph *g, u32 head, u32 selector) {
 
 static inline u64 progress(const EGraph *g) { return g->adds + g->unions + g->news; }
 
+void *grow_beside(EGraph *g, void *array, u32 room, u32 *least, size_t item);
+void *eg_zeros(size_t bytes);
+void eg_release(void *array);
+void no_memory(EGraph *g);
+
 // nodes.c
 u32 head_of_symbol(EGraph *g, u32 symbol);
 u32 constant_class(EGraph *g, u32 dtype, u32 kind, i64 value);
 u32 insert(EGraph *g, u32 head, const u32 *kids, u32 into);
-u32 insert_small(EGraph *g, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 into);
-Entry *lookup(EGraph *g, u32 head, const u32 *kids, u32 *hash);
+u32 lookup(const EGraph *g, u32 head, const u32 *kids, u32 *hash);
 void enter(EGraph *g, u32 hash, u32 id);
 u32 order_kids(const EGraph *g, u32 head, u32 *kids);
 u32 key_second(const u32 *kids, u32 arity);
@@ -239,7 +277,9 @@ void know(EGraph *g, u32 cls, const Fact *fact);
 void keep_terms(EGraph *g);
 
 // rebuild.c
-void rebuild(EGraph *g);
+void rebuild(EGraph *g, int linked);
+void ensure_linked(EGraph *g);
+int eg_linked(EGraph *g);
 
 // facts.c
 Fact anything(const DType *d, u32 dtype);
@@ -264,6 +304,7 @@ double clock_now(void);
 // apply.c
 void emit(EGraph *g, const Rule *rule);
 void flush(EGraph *g);
+const Path *sole_path(const EGraph *g, const Rule *rule);
 u32 explained_number(EGraph *g, const Instruction *q, const u32 *slot);
 
 // extract.c

@@ -1,4 +1,5 @@
 // The whole engine as one unit, so that compilers see through the calls between its files.
+#include "memory.c"
 #include "nodes.c"
 #include "unionfind.c"
 #include "rebuild.c"
@@ -9,4 +10,5 @@
 #include "apply.c"
 #include "schedule.c"
 #include "extract.c"
+#include "bound.c"
 #include "proof.c"

@@ -73,7 +73,7 @@ void relax(EGraph *g) {
     g->queue_count = 0;
     for (u32 i = 0; i < g->linked_classes; i++) {
         Best *own = g->best + i;
-        while (own->node != NONE && g->nodes[own->node].flags & DEAD) own->node = g->nodes[own->node].stamp;
+        while (own->node != NONE && g->nodes[own->node].flags & DEAD) own->node = g->stamp[own->node];
     }
     // unions have renewed some, and a constant makes a division by it cheaper
     for (u32 i = 0; i < g->renewed_count; i++) {
@@ -84,16 +84,16 @@ void relax(EGraph *g) {
         renew(g, find(g, g->changed[i]));
         enqueue(g, find(g, g->changed[i]));
     }
-    for (u32 i = 0; i < g->delta_first[g->linked_heads]; i++) offer(g, g->delta[i]);
+    for (u32 i = 0; i < g->delta_first[g->linked_heads]; i++) offer(g, g->delta[i].id);
     for (u32 k = 0; k < g->queue_count; k++) {
         const u32 cls = g->queue[k];
         g->queued[cls] = 0;
-        for (u32 i = g->use_first[cls]; i < g->use_first[cls + 1]; i++) offer(g, g->uses[i].id);
+        for (u32 i = g->use_span[cls].first; i < g->use_span[cls + 1].first; i++) offer(g, g->uses[i].id);
     }
     // a term changes with the terms it is made of
     for (u32 k = 0; k < g->renewed_count; k++) {
         const u32 cls = g->renewed[k];
-        for (u32 i = g->use_first[cls]; i < g->use_first[cls + 1]; i++) {
+        for (u32 i = g->use_span[cls].first; i < g->use_span[cls + 1].first; i++) {
             const Node *n = g->nodes + g->uses[i].id;
             if (g->best[n->cls].node == g->uses[i].id) renew(g, n->cls);
         }
@@ -116,22 +116,31 @@ static void price_all(EGraph *g) {
     for (u32 k = 0; k < g->queue_count; k++) {
         const u32 cls = g->queue[k];
         g->queued[cls] = 0;
-        for (u32 i = g->use_first[cls]; i < g->use_first[cls + 1]; i++) offer(g, g->uses[i].id);
+        for (u32 i = g->use_span[cls].first; i < g->use_span[cls + 1].first; i++) offer(g, g->uses[i].id);
     }
+}
+
+static int begin_terms(EGraph *g) {
+    if (setjmp(g->escape)) return 0;
+    // between a search and the next rebuild the arrays are those that the caller's matches are from
+    if (g->unlinked) ensure_linked(g);
+    keep_terms(g);
+    g->stale = 0;
+    price_all(g);
+    return 1;
 }
 
 // As the last rebuild left it, also while unions have been made since: `cls` and the children of
 // the node are ids that were canonical then, and choices run in no circle.
 u32 eg_best(EGraph *g, u32 cls, double *cost) {
     if (!g->asked || g->stale) {
-        if (setjmp(g->escape)) return NONE;
-        keep_terms(g);
-        g->stale = 0;
-        price_all(g);
+        const u32 rebuilt = g->unlinked;
+        if (!begin_terms(g)) return NONE;
+        if (rebuilt) cls = find(g, cls);
     }
     const Best *own = g->best + cls;
     u32 id = own->node;
-    while (id != NONE && g->nodes[id].flags & DEAD) id = g->nodes[id].stamp;
+    while (id != NONE && g->nodes[id].flags & DEAD) id = g->stamp[id];
     *cost = own->cost;
     return id;
 }
@@ -158,7 +167,7 @@ static void cheapest_trees(const EGraph *g, const double *prices, Best *best, u3
     while (first < count) {
         const u32 cls = queue[first++ % classes];
         queued[cls] = 0;
-        for (u32 i = g->use_first[cls]; i < g->use_first[cls + 1]; i++) {
+        for (u32 i = g->use_span[cls].first; i < g->use_span[cls + 1].first; i++) {
             const u32 id = g->uses[i].id, own = g->nodes[id].cls;
             Best made;
             if (!tree(g, best, id, prices[id], &made) || !better(&made, best + own)) continue;
@@ -265,8 +274,8 @@ static int greedy_dag(Dag *d, const Best *best, u32 *choice, u32 *queue, u8 *que
             if (first == count || steps > limit) break;
             const u32 cls = queue[first++ % classes];
             queued[cls] = 0;
-            from = g->use_first[cls];
-            until = g->use_first[cls + 1];
+            from = g->use_span[cls].first;
+            until = g->use_span[cls + 1].first;
             uses = g->uses;
         }
         for (u32 at = from; at < until; at++) {
@@ -308,7 +317,7 @@ static int has_alternatives(const EGraph *g, const u32 *choice, const u32 *roots
     }
     while (top) {
         const u32 cls = stack[--top];
-        if (g->row_first[cls + 1] - g->row_first[cls] > 1) return 1;
+        if (g->row_span[cls + 1].first - g->row_span[cls].first > 1) return 1;
         if (choice[cls] == NONE) continue;
         const Node *n = g->nodes + choice[cls];
         const u32 arity = (u32)g->heads[n->head].arity, *kids = kids_of(g, n);
@@ -321,11 +330,18 @@ static int has_alternatives(const EGraph *g, const u32 *choice, const u32 *roots
     return 0;
 }
 
+// The price of each node by its id; 0 for those that are dead.
+void eg_node_prices(const EGraph *g, double *out) {
+    for (u32 id = 0; id < g->node_count; id++)
+        out[id] = g->nodes[id].flags & DEAD ? 0 : price_of(g, g->nodes + id);
+}
+
 // A node for each class (NONE where it has no finite term), and what they cost for the roots.
 // `prices`: of each node; NULL: of its head. `dag`: shared terms are paid once. The answer is
 // never above that of the cheapest trees. False: out of memory.
 int eg_extract(EGraph *g, const double *prices, const u32 *roots, u32 count, u32 dag, u32 *choice,
                double *cost) {
+    if (!eg_linked(g)) return 0;
     const u64 n = (u64)g->class_count + 1;
     double *own = prices ? NULL : malloc(((u64)g->node_count + 1) * sizeof(double));
     Best *best = malloc(n * sizeof(Best));
@@ -335,8 +351,7 @@ int eg_extract(EGraph *g, const double *prices, const u32 *roots, u32 count, u32
     int done = 0;
     if ((!prices && !own) || !best || !queue || !place || !wanted || !state) goto out;
     if (!prices) {
-        for (u32 id = 0; id < g->node_count; id++)
-            own[id] = g->nodes[id].flags & DEAD ? 0 : price_of(g, g->nodes + id);
+        eg_node_prices(g, own);
         prices = d.prices = own;
     }
     for (u32 i = 0; i < count; i++) wanted[i] = find(g, roots[i]);
@@ -376,4 +391,54 @@ out:
     free(d.mark);
     free(d.list);
     return done;
+}
+
+// The chosen nodes that the roots need, each behind those below it, as eg_dump shows nodes. Returns
+// how many numbers that takes; 0: out of memory, or a class without a node, which `out` begins with.
+u64 eg_chosen(EGraph *g, const u32 *choice, const u32 *roots, u32 count, u32 *out, u64 room) {
+    const size_t classes = (size_t)g->class_count + 1;
+    u8 *seen = calloc(classes, 1);
+    u32 *stack = malloc(classes * sizeof(u32)), *place = malloc(classes * sizeof(u32));
+    u64 at = 0;
+    for (u32 r = 0; r < count && seen && stack && place; r++) {
+        u32 top = 0;
+        const u32 root = find(g, roots[r]);
+        if (seen[root]) continue;
+        seen[root] = 1;
+        stack[top] = root;
+        place[top++] = 0;
+        while (top) {
+            const u32 cls = stack[top - 1], id = choice[cls];
+            if (id == NONE) {
+                if (room) out[0] = cls;
+                at = 0;
+                goto out;
+            }
+            const Node *n = g->nodes + id;
+            const u32 arity = (u32)g->heads[n->head].arity, *kids = kids_of(g, n);
+            if (place[top - 1] < arity) {
+                const u32 kid = find(g, kids[place[top - 1]++]);
+                if (seen[kid]) continue;
+                seen[kid] = 1;
+                stack[top] = kid;
+                place[top++] = 0;
+                continue;
+            }
+            top--;
+            if (at + 5 + arity <= room) {
+                out[at] = id;
+                out[at + 1] = n->head;
+                out[at + 2] = cls;
+                out[at + 3] = n->flags;
+                out[at + 4] = arity;
+                for (u32 i = 0; i < arity; i++) out[at + 5 + i] = find(g, kids[i]);
+            }
+            at += 5 + arity;
+        }
+    }
+out:
+    free(seen);
+    free(stack);
+    free(place);
+    return at;
 }

@@ -11,7 +11,7 @@ typedef int32_t i32;
 typedef uint64_t u64;
 typedef int64_t i64;
 
-enum { KIDS = 4, SLOTS = 32, BATCH = 64, CAPTURES = 8 };
+enum { KIDS = 4, SLOTS = 32, BATCH = 64, CAPTURES = 8, STEPS = 18 };
 
 // Kinds of dtypes.
 enum { UNTYPED, VOID, BOOL, SIGNED, UNSIGNED, INDEX, FLOAT };
@@ -189,20 +189,26 @@ void eg_rebuild(EGraph *g);
 u32 eg_run(EGraph *g);
 u32 eg_over(EGraph *g);
 Counts eg_counts(EGraph *g);
+i64 eg_held(void);
 Tally eg_tally(const EGraph *g, u32 rule);
 u32 eg_blame(EGraph *g, u32 cls);
 Conflict eg_conflict(const EGraph *g);
 const Fact *eg_fact(EGraph *g, u32 cls);
+u32 eg_ids(const EGraph *g);
 u32 eg_heads(const EGraph *g);
 const Head *eg_head_at(const EGraph *g, u32 head);
 const u32 *eg_buffer(EGraph *g, u64 *count);
 void eg_buffer_done(EGraph *g);
 u32 eg_best(EGraph *g, u32 cls, double *cost);
 u32 eg_term_stamp(const EGraph *g, u32 cls);
-u32 eg_node(const EGraph *g, u32 id, u32 *out, u32 room);
+u32 eg_node(EGraph *g, u32 id, u32 *out, u32 room);
 u64 eg_dump(EGraph *g, u32 *out, u64 room);
 int eg_extract(EGraph *g, const double *prices, const u32 *roots, u32 count, u32 dag, u32 *choice,
                double *cost);
+u64 eg_chosen(EGraph *g, const u32 *choice, const u32 *roots, u32 count, u32 *out, u64 room);
+double eg_bound(EGraph *g, const double *prices, const u32 *roots, u32 count, double best,
+                u64 looks);
+void eg_node_prices(const EGraph *g, double *out);
 u32 eg_term(const EGraph *g, u32 term, u32 *out, u32 room);
 // cffi: end
 #endif

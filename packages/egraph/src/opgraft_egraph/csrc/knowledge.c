@@ -92,17 +92,26 @@ const Fact *eg_fact(EGraph *g, u32 cls) { return known(g, find(g, cls)); }
 // Carries what is new about classes to their parents, and makes a class of one value one with
 // that constant. Says whether there were unions: then congruence is to be closed again.
 int propagate(EGraph *g) {
-    u32 first = 0;
+    // while there are no unions the lists of uses stay true, so one pass carries it all the way
     for (u32 k = 0; k < g->touched_count; k++) {
         const u32 cls = find(g, g->touched[k]);
+        if (cls >= g->fact_stamps) {
+            // graphs of which nothing is known have none
+            const u32 old = g->fact_stamps;
+            ROOM(g, fact_stamp, fact_stamp_room, g->class_count);
+            g->fact_stamps = g->class_count;
+            memset(g->fact_stamp + old, 0, (g->class_count - old) * sizeof(u32));
+        }
         if (g->fact_stamp[cls] != g->now) {
             g->fact_stamp[cls] = g->now;
             ROOM(g, changed, changed_room, (u64)g->changed_count + 1);
             g->changed[g->changed_count++] = cls;
         }
-        for (u32 i = g->use_first[cls]; i < g->use_first[cls + 1]; i++) {
-            const Node *n = g->nodes + g->uses[i].id;
-            if (g->heads[n->head].meaning == OPAQUE) continue;
+        if (cls >= g->linked_classes) continue;
+        for (u32 i = g->use_span[cls].first, last = g->use_span[cls + 1].first; i < last; i++) {
+            const Use *u = g->uses + i;
+            if (g->heads[u->head].meaning == OPAQUE) continue;
+            const Node *n = g->nodes + u->id;
             const Fact fact = fact_of(g, n->head, kids_of(g, n));
             refine(g, find(g, n->cls), &fact);
             if (g->stop == CONFLICT_FOUND) return 0;
@@ -110,7 +119,7 @@ int propagate(EGraph *g) {
     }
     const u64 unions = g->unions;
     const u32 count = g->touched_count;
-    for (u32 k = first; k < count; k++) {
+    for (u32 k = 0; k < count; k++) {
         const u32 cls = find(g, g->touched[k]);
         const Fact f = *known(g, cls);
         if (!f.number || f.number == ELSEWHERE) continue;

@@ -51,6 +51,16 @@ static int each_guarded(const EGraph *g, const Step *s, const u32 *kids, u32 ari
     return 1;
 }
 
+// Whether the later steps of the plan find anything in the classes that this one has bound.
+static inline int promising(const EGraph *g, u32 k) {
+    for (u32 i = 0; i < g->ahead[k].count; i++) {
+        const u32 cls = g->slot[g->ahead[k].wanted[i].slot];
+        const Span *span = g->ahead[k].wanted[i].uses ? g->use_span : g->row_span;
+        if (!(span[cls].mask & g->ahead[k].wanted[i].bit)) return 0;
+    }
+    return 1;
+}
+
 static void bind(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id, u32 cls,
                  const u32 *kids, int turned) {
     u32 *slot = g->slot;
@@ -64,66 +74,77 @@ static void bind(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Ste
     if (s->known >> 7) {
         if (slot[s->out] != cls) return;
     } else slot[s->out] = cls;
+    if (!promising(g, k)) return;
     slot[s->row] = id;
     if (s->guards && !guarded(g, s)) return;
     if (k + 1 == plan->steps) emit(g, rule);
     else step(g, rule, plan, k + 1);
 }
 
-static void consider(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id, u32 head,
-                     u32 cls, const u32 *kids, u32 stamp) {
-    if (s->old && stamp > g->states[g->rule].since) return;
-    const u32 arity = (u32)g->heads[head].arity;
+// A node of two children or fewer.
+static inline void consider(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id,
+                            u32 head, u32 cls, u32 a, u32 b) {
+    const u32 kids[INLINE] = {a, b}, arity = (u32)g->heads[head].arity;
     if (s->each) {
         if (s->guards && !each_guarded(g, s, kids, arity)) return;
     } else if (arity != s->arity && !(s->open && arity > s->arity)) return;
-    u32 own[KIDS];
+    bind(g, rule, plan, k, s, id, cls, kids, 0);
+    if (s->swap && a != b && !g->stop) bind(g, rule, plan, k, s, id, cls, kids, 1);
+}
+
+// A node of more.
+static void consider_wide(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id) {
+    const Node *n = g->nodes + id;
+    const u32 arity = (u32)g->heads[n->head].arity, cls = n->cls, *kids = kids_of(g, n);
+    if (s->each) {
+        if (s->guards && !each_guarded(g, s, kids, arity)) return;
+    } else if (arity != s->arity && !(s->open && arity > s->arity)) return;
+    u32 own[KIDS] = {NONE, NONE, NONE, NONE};  // the node may move while a match is applied
     for (u32 i = 0; i < s->arity; i++) own[i] = kids[i];
     bind(g, rule, plan, k, s, id, cls, own, 0);
     if (s->swap && own[0] != own[1] && !g->stop) bind(g, rule, plan, k, s, id, cls, own, 1);
 }
 
-static int late(EGraph *g) {
+static void consider_any(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id,
+                         u32 head, u32 cls, u32 a, u32 b) {
+    if (g->heads[head].arity > INLINE) consider_wide(g, rule, plan, k, s, id);
+    else consider(g, rule, plan, k, s, id, head, cls, a, b);
+}
+
+// Whether the search of this rule ends here.
+static inline int over(EGraph *g) {
     if ((++g->tried & 1023) == 0 && g->deadline > 0 && clock_now() > g->deadline) g->stop = STOP_SECONDS;
-    return g->stop != RUNNING;
+    return (g->stop | g->quit) != 0;
 }
 
-static int over(const EGraph *g) {
-    return g->stop != RUNNING || g->states[g->rule].banned > g->round;
-}
-
-static void from_node(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id) {
-    const Node *n = g->nodes + id;
-    u32 own[KIDS];
-    const u32 arity = (u32)g->heads[n->head].arity;
-    const u32 *kids = n->kid;
-    if (arity > KIDS) kids = g->wide + n->kid[0];
-    else {
-        memcpy(own, n->kid, sizeof own);
-        kids = own;
-    }
-    consider(g, rule, plan, k, s, id, n->head, n->cls, kids, n->stamp);
+// Whether a node that the arrays list changed since the rule last searched.
+static inline int is_new(const EGraph *g, u32 id, u32 fresh) {
+    const u32 since = g->states[g->rule].since;
+    return since + 1 == g->now ? (int)fresh : g->stamp[id] > since;
 }
 
 static void from_changed(EGraph *g, const Rule *rule, const Plan *plan, const Step *s) {
     const u32 since = g->states[g->rule].since;
     if (since + 1 < g->now) {  // it missed a round
         for (u32 id = 0; id < g->linked && !over(g); id++) {
-            const Node *n = g->nodes + id;
-            if (!(n->flags & DEAD) && n->stamp > since && selected(g, n->head, s->selector)) {
-                if (late(g)) return;
-                from_node(g, rule, plan, 0, s, id);
-            }
+            const Node n = g->nodes[id];
+            if (n.flags & DEAD || g->stamp[id] <= since || !selected(g, n.head, s->selector)) continue;
+            consider_any(g, rule, plan, 0, s, id, n.head, n.cls, n.kid[0], n.kid[1]);
         }
         return;
     }
+    const u32 *heads_first = g->delta_first;
     for (u32 h = 0; h < g->linked_heads; h++) {
-        const u32 first = g->delta_first[h], last = g->delta_first[h + 1];
+        const u32 first = heads_first[h], last = heads_first[h + 1];
         if (first == last || !selected(g, h, s->selector)) continue;
+        if (g->heads[h].arity > INLINE) {
+            for (u32 i = first; i < last && !over(g); i++) consider_wide(g, rule, plan, 0, s, g->delta[i].id);
+            continue;
+        }
         for (u32 i = first; i < last; i++) {
-            if (over(g) || late(g)) return;
-            if (i + 8 < last) FETCH(g->nodes + g->delta[i + 8]);
-            from_node(g, rule, plan, 0, s, g->delta[i]);
+            if (over(g)) return;
+            const Change c = g->delta[i];
+            consider(g, rule, plan, 0, s, c.id, h, c.cls, c.a, c.b);
         }
     }
 }
@@ -131,13 +152,14 @@ static void from_changed(EGraph *g, const Rule *rule, const Plan *plan, const St
 static void from_facts(EGraph *g, const Rule *rule, const Plan *plan, const Step *s) {
     const u32 since = g->states[g->rule].since;
     const u32 *stamps = rule->terms ? g->term_stamp : g->fact_stamp;
+    const u32 stamped = rule->terms ? g->linked_classes : g->fact_stamps;
     const int missed = since + 1 < g->now;
     const u32 *list = rule->terms ? g->renewed : g->changed;
     const u32 count = missed ? g->linked_classes : rule->terms ? g->renewed_count : g->changed_count;
     for (u32 i = 0; i < count; i++) {
-        if (over(g) || late(g)) return;
+        if (over(g)) return;
         const u32 cls = missed ? i : list[i];
-        if (missed && (g->classes[cls].parent != cls || stamps[cls] <= since)) continue;
+        if (missed && (g->classes[cls].parent != cls || cls >= stamped || stamps[cls] <= since)) continue;
         g->slot[s->out] = cls;
         if (s->guards && !guarded(g, s)) continue;
         step(g, rule, plan, 1);
@@ -146,30 +168,28 @@ static void from_facts(EGraph *g, const Rule *rule, const Plan *plan, const Step
 
 static void from_class(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s) {
     const u32 cls = g->slot[s->out];
-    for (u32 i = g->row_first[cls], last = g->row_first[cls + 1]; i < last; i++) {
-        const Row *r = g->rows + i;
-        if (!selected(g, r->head, s->selector)) continue;
-        if (over(g) || late(g)) return;
-        if (g->heads[r->head].arity > 2) {
-            from_node(g, rule, plan, k, s, r->id);
-            continue;
-        }
-        const u32 kids[KIDS] = {r->a, r->b, NONE, NONE};
-        consider(g, rule, plan, k, s, r->id, r->head, cls, kids, r->stamp);
+    if (!(g->row_span[cls].mask >> (s->selector & 31) & 1)) return;
+    for (u32 i = g->row_span[cls].first, last = g->row_span[cls + 1].first; i < last; i++) {
+        const Row r = g->rows[i];
+        if (!selected(g, r.head, s->selector) || (s->old && is_new(g, r.id, r.fresh))) continue;
+        if (over(g)) return;
+        consider_any(g, rule, plan, k, s, r.id, r.head, cls, r.a, r.b);
     }
 }
 
 static void from_child(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s) {
     const u32 child = g->slot[s->kid[s->position]];
+    if (!(g->use_span[child].mask >> (s->selector & 31) & 1)) return;
     u32 before = NONE;
-    for (u32 i = g->use_first[child], last = g->use_first[child + 1]; i < last; i++) {
-        const Use *u = g->uses + i;
-        if (i + 3 < last) FETCH(g->nodes + u[3].id);
-        if (u->id == before || !selected(g, u->head, s->selector)) continue;
-        if (!s->swap && u->position != s->position) continue;
-        if (over(g) || late(g)) return;
-        before = u->id;  // with both children of one class it is listed twice in a row
-        from_node(g, rule, plan, k, s, u->id);
+    for (u32 i = g->use_span[child].first, last = g->use_span[child + 1].first; i < last; i++) {
+        const Use u = g->uses[i];
+        if (u.id == before || !selected(g, u.head, s->selector)) continue;
+        if (!s->swap && u.position != s->position) continue;
+        if (s->old && is_new(g, u.id, u.fresh)) continue;
+        if (over(g)) return;
+        before = u.id;  // with both children of one class it is listed twice in a row
+        const u32 first = u.position == 0 ? child : u.other, second = u.position == 0 ? u.other : child;
+        consider_any(g, rule, plan, k, s, u.id, u.head, u.cls, first, second);
     }
 }
 
@@ -184,12 +204,41 @@ static void step(EGraph *g, const Rule *rule, const Plan *plan, u32 k) {
     }
 }
 
+// Which later steps look into a class that a step binds: where no node there, or above it, has such a
+// head, there is no need to go on.
+static void look_ahead(EGraph *g, const Plan *plan) {
+    const Step *steps = g->program->steps + plan->first_step;
+    u32 bound = 0;
+    for (u32 k = 0; k < plan->steps; k++) {
+        const Step *s = steps + k;
+        u32 here = s->source == FROM_FACTS ? 0 : 1u << s->out, count = 0;
+        if (s->source != FROM_FACTS)
+            for (u32 i = 0; i < s->arity; i++) here |= 1u << s->kid[i];
+        here &= ~bound;
+        for (u32 later = k + 1; later < plan->steps; later++) {
+            const Step *t = steps + later;
+            const u32 uses = t->source == FROM_CHILD, slot = uses ? t->kid[t->position] : t->out;
+            if ((t->source != FROM_CLASS && !uses) || !(here >> slot & 1)) continue;
+            g->ahead[k].wanted[count].slot = slot;
+            g->ahead[k].wanted[count].uses = uses;
+            g->ahead[k].wanted[count++].bit = 1u << (t->selector & 31);
+        }
+        g->ahead[k].count = count;
+        bound |= here | 1u << s->out;
+    }
+}
+
 // All matches of one rule that are new since it last searched.
 void search(EGraph *g, u32 rule) {
     const Rule *r = g->program->rules + rule;
     g->rule = rule;
-    for (u32 i = 0; i < r->plans && !over(g); i++)
-        step(g, r, g->program->plans + r->first_plan + i, 0);
+    g->quit = 0;
+    g->sole = sole_path(g, r);
+    for (u32 i = 0; i < r->plans && !(g->stop | g->quit); i++) {
+        const Plan *plan = g->program->plans + r->first_plan + i;
+        look_ahead(g, plan);
+        step(g, r, plan, 0);
+    }
     flush(g);
     g->rule = NONE;
 }

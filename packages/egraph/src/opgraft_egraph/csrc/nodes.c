@@ -1,35 +1,22 @@
 // Heads, nodes and the hash-cons.
 #include "egraph.h"
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
-void *eg_grow(EGraph *g, void *array, u32 *room, u64 wanted, size_t item) {
-    u64 size = *room ? *room : 16;
-    while (size < wanted) size += size >> 1;
-    void *made = size < NONE ? realloc(array, size * item) : NULL;
-    if (!made) {
-        g->failed = 1;
-        g->stop = OUT_OF_MEMORY;
-        longjmp(g->escape, 1);
-    }
-    *room = (u32)size;
-    return made;
-}
-
 // ---- heads
 
 static u32 new_head(EGraph *g, const Head *head, const u64 *selects) {
     const u32 words = g->program->selector_words;
+    if (g->head_count == MOST_HEADS) no_memory(g);
     if (g->head_count == g->head_room) {
-        u32 room = g->head_room;
-        g->selects = eg_grow(g, g->selects, &room, (u64)g->head_count + 1, words * sizeof(u64));
-        room = g->head_room;
-        g->heads = eg_grow(g, g->heads, &room, (u64)g->head_count + 1, sizeof(Head));
+        u32 room = NONE;
+        g->masks = grow_beside(g, g->masks, g->head_room, &room, sizeof(u32));
+        g->selects = grow_beside(g, g->selects, g->head_room, &room, words * sizeof(u64));
+        g->heads = grow_beside(g, g->heads, g->head_room, &room, sizeof(Head));
         g->head_room = room;
     }
     g->heads[g->head_count] = *head;
     memcpy(g->selects + (u64)g->head_count * words, selects, words * sizeof(u64));
+    u32 mask = 0;
+    for (u32 i = 0; i < words; i++) mask |= (u32)selects[i] | (u32)(selects[i] >> 32);
+    g->masks[g->head_count] = mask;
     return g->head_count++;
 }
 
@@ -42,12 +29,8 @@ static u32 *constant_place(EGraph *g, u32 dtype, u32 kind, i64 value) {
     if ((g->constant_count + 1) * 2 > g->constant_room) {
         const u32 old_room = g->constant_room, *old = g->constants;
         u32 room = old_room ? old_room * 2 : 32;
-        u32 *made = malloc(room * sizeof(u32));
-        if (!made) {
-            g->failed = 1;
-            g->stop = OUT_OF_MEMORY;
-            longjmp(g->escape, 1);
-        }
+        u32 *made = eg_zeros(room * sizeof(u32));
+        if (!made) no_memory(g);
         memset(made, 0xff, room * sizeof(u32));
         for (u32 i = 0; i < old_room; i++) {
             if (old[i] == NONE) continue;
@@ -56,7 +39,7 @@ static u32 *constant_place(EGraph *g, u32 dtype, u32 kind, i64 value) {
             while (made[at] != NONE) at = (at + 1) & (room - 1);
             made[at] = old[i];
         }
-        free(g->constants);
+        eg_release(g->constants);
         g->constants = made;
         g->constant_room = room;
     }
@@ -141,78 +124,86 @@ u32 key_second(const u32 *kids, u32 arity) {
 }
 
 static void place(EGraph *g, u32 hash, u32 id) {
-    const Node *n = g->nodes + id;
-    const u32 arity = (u32)g->heads[n->head].arity, *kids = kids_of(g, n);
     const u32 mask = g->table_room - 1;
     u32 at = hash & mask;
-    while (g->table[at].id != NONE) at = (at + 1) & mask;
-    g->table[at] = (Entry){n->head, arity ? kids[0] : NONE, key_second(kids, arity), n->cls, id};
+    while (g->table[at].node) at = (at + 1) & mask;
+    g->table[at] = (Slot){hash, id + 1};
     g->table_count++;
 }
 
-// Memory for the table: it is read at random, so large pages help much where there are some.
-static Entry *table_memory(u64 room) {
-    const size_t size = room * sizeof(Entry);
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    const size_t page = (size_t)2 << 20;
-    void *made;
-    if (size >= page) {
-        if (posix_memalign(&made, page, size)) return NULL;
-        madvise(made, size, MADV_HUGEPAGE);
-        return made;
-    }
-#endif
-    return malloc(size);
+static u32 hash_of(const EGraph *g, const Node *n) {
+    const u32 arity = (u32)g->heads[n->head].arity, *kids = kids_of(g, n);
+    return mix(n->head, arity ? kids[0] : NONE, key_second(kids, arity));
 }
 
 static void grow_table(EGraph *g) {
     u32 room = g->table_room ? g->table_room : 64;
     while ((u64)g->live * 2 + 2 > room) room *= 2;
-    Entry *made = table_memory(room);
-    if (!made) {
-        g->failed = 1;
-        g->stop = OUT_OF_MEMORY;
-        longjmp(g->escape, 1);
-    }
-    memset(made, 0xff, room * sizeof(Entry));
-    free(g->table);
+    Slot *made = eg_zeros(room * sizeof(Slot)), *old = g->table;
+    if (!made) no_memory(g);
+    const u32 mask = room - 1, slots = g->table_room;
+    const int crowded = room == slots || g->table_count > g->live + g->live / 4;
     g->table = made;
     g->table_room = room;
-    g->table_count = 0;
-    u32 waiting[BATCH], hashes[BATCH], count = 0;
-    for (u32 i = 0; i < g->node_count; i++) {
-        const Node *n = g->nodes + i;
-        if (n->flags & DEAD) continue;
-        const u32 arity = (u32)g->heads[n->head].arity, *kids = kids_of(g, n);
-        hashes[count] = mix(n->head, arity ? kids[0] : NONE, key_second(kids, arity));
-        FETCH(made + (hashes[count] & (room - 1)));
-        waiting[count++] = i;
-        if (count < BATCH) continue;
-        for (u32 k = 0; k < count; k++) place(g, hashes[k], waiting[k]);
-        count = 0;
+    if (!crowded) {
+        // the hashes are there: nearly all slots go to their old places, or that far behind
+        for (u32 i = 0; i < slots; i++) {
+            if (!old[i].node) continue;
+            u32 at = old[i].hash & mask;
+            while (made[at].node) at = (at + 1) & mask;
+            made[at] = old[i];
+        }
+    } else {
+        g->table_count = 0;
+        for (u32 i = 0; i < g->node_count; i++)
+            if (!(g->nodes[i].flags & DEAD)) place(g, hash_of(g, g->nodes + i), i);
     }
-    for (u32 k = 0; k < count; k++) place(g, hashes[k], waiting[k]);
+    eg_release(old);
 }
 
-// Stale keys stay in the table: they hold ids that are no longer canonical, so nobody asks for
-// them. They go when it grows, which puts all live nodes in, this one too.
+static inline void make_room(EGraph *g) {
+    if (((u64)g->table_count + 1) * 10 > (u64)g->table_room * 7) grow_table(g);
+}
+
+// Stale keys stay in the table: their nodes have other children by now, so nobody finds them. They
+// go when there are many.
 void enter(EGraph *g, u32 hash, u32 id) {
-    if ((u64)(g->table_count + 1) * 10 > (u64)g->table_room * 6) grow_table(g);
-    else place(g, hash, id);
+    make_room(g);
+    place(g, hash, id);
 }
 
-Entry *lookup(EGraph *g, u32 head, const u32 *kids, u32 *hash) {
+// The node of a head with at most two children, these, canonical and in order; or NONE, and in
+// `place` where it would be.
+static inline u32 seek(const EGraph *g, u32 hash, u32 head, u32 a, u32 b, u32 *place) {
+    const u32 mask = g->table_room - 1;
+    for (u32 at = hash & mask;; at = (at + 1) & mask) {
+        const Slot s = g->table[at];
+        if (!s.node) {
+            *place = at;
+            return NONE;
+        }
+        if (s.hash != hash) continue;
+        const Node *n = g->nodes + s.node - 1;
+        if (n->head == head && n->kid[0] == a && n->kid[1] == b && !(n->flags & DEAD)) return s.node - 1;
+    }
+}
+
+// The node of a head with these children, which are canonical and in order; or NONE.
+u32 lookup(const EGraph *g, u32 head, const u32 *kids, u32 *hash) {
     const u32 arity = (u32)g->heads[head].arity;
     const u32 a = arity ? kids[0] : NONE, b = key_second(kids, arity);
-    const u32 mask = g->table_room - 1;
     *hash = mix(head, a, b);
-    if (!g->table_room) return NULL;
+    if (!g->table_room) return NONE;
+    u32 place;
+    if (arity <= INLINE) return seek(g, *hash, head, a, b, &place);
+    const u32 mask = g->table_room - 1;
     for (u32 at = *hash & mask;; at = (at + 1) & mask) {
-        Entry *e = g->table + at;
-        if (e->id == NONE) return NULL;
-        if (e->head != head || e->a != a || e->b != b) continue;
-        if (arity <= 2) return e;
-        if (!memcmp(kids_of(g, g->nodes + e->id), kids, arity * sizeof(u32))) return e;
+        const Slot s = g->table[at];
+        if (!s.node) return NONE;
+        if (s.hash != *hash) continue;
+        const Node *n = g->nodes + s.node - 1;
+        if (n->head == head && !(n->flags & DEAD) && !memcmp(kids_of(g, n), kids, arity * sizeof(u32)))
+            return s.node - 1;
     }
 }
 
@@ -225,96 +216,119 @@ u32 order_kids(const EGraph *g, u32 head, u32 *kids) {
     return SWAPPED;
 }
 
-static u32 new_node(EGraph *g, u32 head, const u32 *kids, u32 arity, u32 cls, u32 flags, u32 hash) {
-    ROOM(g, nodes, node_room, (u64)g->node_count + 1);
-    const u32 id = g->node_count;
-    Node *n = g->nodes + id;
-    *n = (Node){head, cls, g->now + 1, flags, {NONE, NONE, NONE, NONE}};
-    if (arity > KIDS) {
-        ROOM(g, wide, wide_room, (u64)g->wide_count + arity);
-        n->kid[0] = g->wide_count;
-        memcpy(g->wide + g->wide_count, kids, arity * sizeof(u32));
-        g->wide_count += arity;
-    } else {
-        memcpy(n->kid, kids, arity * sizeof(u32));
+static inline u32 new_node(EGraph *g, u32 head, u32 a, u32 b, u32 cls, u32 flags) {
+    if (g->node_count == g->node_room) {
+        u32 room = NONE;
+        g->stamp = grow_beside(g, g->stamp, g->node_room, &room, sizeof(u32));
+        g->nodes = grow_beside(g, g->nodes, g->node_room, &room, sizeof(Node));
+        g->node_room = room;
     }
-    g->node_count++;
+    const u32 id = g->node_count++;
+    g->nodes[id] = (Node){head, flags, cls, {a, b}};
+    g->stamp[id] = g->now + 1;
     g->live++;
     g->adds++;
-    for (u32 i = 0; i < arity; i++) g->classes[kids[i]].weight++;
     g->classes[cls].weight++;
-    enter(g, hash, id);
     return id;
 }
 
-// The same for at most two children that are canonical and in order: what nearly all of the time
-// goes into.
-u32 insert_small(EGraph *g, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 into) {
-    const u32 mask = g->table_room - 1, hash = mix(head, a, b);
-    if (g->table_room) {
-        for (u32 at = hash & mask;; at = (at + 1) & mask) {
-            const Entry *e = g->table + at;
-            if (e->id == NONE) break;
-            if (e->head != head || e->a != a || e->b != b) continue;
-            const u32 cls = find(g, e->cls);
-            if (into == NONE) return cls;
-            unite(g, cls, into);
-            return find(g, cls);
-        }
-    }
-    const u32 kids[2] = {a, b};
+// A new node of at most two children, which are canonical and in order, at its place in the
+// hash-cons; returns its class.
+static u32 insert_new(EGraph *g, u32 place, u32 hash, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 into) {
     const Head *h = g->heads + head;
     const u32 cls = into == NONE ? new_class(g) : find(g, into);
+    // nothing may be known of its values, and nothing new of the class
+    const int plain = h->meaning == OPAQUE && (u32)h->dtype < g->plain_count && g->plain[h->dtype] != NONE &&
+                      (into == NONE || known(g, cls)->dtype == h->dtype);
+    Fact fact;
     g->classes[cls].blame = g->rule;
-    if (h->meaning == OPAQUE && (u32)h->dtype < g->plain_count && g->plain[h->dtype] != NONE &&
-        (into == NONE || known(g, cls)->dtype == h->dtype)) {
-        // nothing is known of its values, and nothing new of the class
+    if (plain) {
         if (into == NONE) g->classes[cls].fact = g->plain[h->dtype];
-        new_node(g, head, kids, arity, cls, swapped, hash);
-        return cls;
+    } else {
+        const u32 kids[INLINE] = {a, b};
+        fact = fact_of(g, head, kids);
+        if (into == NONE) know(g, cls, &fact);
     }
-    const Fact fact = fact_of(g, head, kids);
-    if (into == NONE) know(g, cls, &fact);
-    new_node(g, head, kids, arity, cls, swapped, hash);
+    const u32 id = new_node(g, head, a, b, cls, swapped);
+    g->table[place] = (Slot){hash, id + 1};
+    g->table_count++;
+    if (arity) g->classes[a].weight++;
+    if (arity > 1) g->classes[b].weight++;
+    if (plain) return cls;
     if (into != NONE) refine(g, cls, &fact);
     else if (fact.number) touch(g, cls);  // so that it is joined with the constant
     return cls;
 }
 
-// The class of a node, which is made if there is none; `into`: the class that it must be in.
+// Whether there is no room for a node of a rule, by the limit of nodes: then the run stops here, in
+// the middle of a right side, which does no harm. (With proofs, at its end.)
+static inline int is_full(EGraph *g) {
+    if (!g->limits.nodes || g->live < g->limits.nodes || g->rule == NONE || g->explain) return 0;
+    if (g->stop == RUNNING) g->stop = STOP_NODES;
+    return 1;
+}
+
+// The class of such a node, new or not: what nearly all of the time goes into. NONE: it would be one
+// too many.
+static inline u32 insert_small(EGraph *g, u32 hash, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 into) {
+    make_room(g);
+    u32 place;
+    const u32 found = seek(g, hash, head, a, b, &place);
+    if (found == NONE) {
+        if (is_full(g)) return NONE;
+        return insert_new(g, place, hash, head, arity, a, b, swapped, into);
+    }
+    const u32 cls = find(g, g->nodes[found].cls);
+    if (into == NONE || cls == find(g, into)) return cls;
+    unite(g, cls, into);
+    return find(g, cls);
+}
+
+static void new_wide_node(EGraph *g, u32 head, const u32 *kids, u32 arity, u32 cls, u32 flags, u32 hash) {
+    ROOM(g, wide, wide_room, (u64)g->wide_count + arity);
+    const u32 id = new_node(g, head, g->wide_count, NONE, cls, flags | WIDE);
+    memmove(g->wide + g->wide_count, kids, arity * sizeof(u32));
+    g->wide_count += arity;
+    for (u32 i = 0; i < arity; i++) g->classes[kids[i]].weight++;
+    enter(g, hash, id);
+}
+
+// The class of a node, which is made if there is none; `into`: the class that it must be in. NONE: it
+// would be one too many.
 u32 insert(EGraph *g, u32 head, const u32 *kids, u32 into) {
     const u32 arity = (u32)g->heads[head].arity;
     u32 own[KIDS] = {NONE, NONE, NONE, NONE}, *canonical = own, hash;
-    if (arity <= 2) {
+    if (!g->table_room) grow_table(g);
+    if (arity <= INLINE) {
         for (u32 i = 0; i < arity; i++) own[i] = find(g, kids[i]);
         const u32 turned = order_kids(g, head, own);
-        return insert_small(g, head, arity, own[0], own[1], turned, into);
+        return insert_small(g, mix(head, own[0], own[1]), head, arity, own[0], own[1], turned, into);
     }
     if (arity > KIDS) {
-        // the node's own copy, kept if the node turns out to be new
+        // behind the place of the node's own copy
         ROOM(g, wide, wide_room, (u64)g->wide_count + 2 * (u64)arity);
         canonical = g->wide + g->wide_count + arity;
     }
     for (u32 i = 0; i < arity; i++) canonical[i] = find(g, kids[i]);
     const u32 swapped = order_kids(g, head, canonical);
-    const Entry *found = lookup(g, head, canonical, &hash);
-    if (found) {
-        const u32 cls = find(g, found->cls);
+    const u32 found = lookup(g, head, canonical, &hash);
+    if (found != NONE) {
+        const u32 cls = find(g, g->nodes[found].cls);
         if (into != NONE) unite(g, cls, into);
         return into == NONE ? cls : find(g, cls);
     }
+    if (is_full(g)) return NONE;
     const Fact fact = fact_of(g, head, canonical);
     u32 cls;
     if (into == NONE) {
         cls = new_class(g);
         know(g, cls, &fact);
-        if (arity > KIDS) canonical = g->wide + g->wide_count + arity;
-        new_node(g, head, canonical, arity, cls, swapped, hash);
+        new_wide_node(g, head, canonical, arity, cls, swapped, hash);
         if (fact.number) touch(g, cls);  // so that it is joined with the constant
     } else {
         cls = find(g, into);
         g->classes[cls].blame = g->rule;
-        new_node(g, head, canonical, arity, cls, swapped, hash);
+        new_wide_node(g, head, canonical, arity, cls, swapped, hash);
         refine(g, cls, &fact);
     }
     return cls;
@@ -336,13 +350,13 @@ u32 eg_constant(EGraph *g, u32 dtype, u32 kind, i64 value) {
 }
 
 // A node as [head, class, flags, arity, children...]; returns how many numbers that takes.
-u32 eg_node(const EGraph *g, u32 id, u32 *out, u32 room) {
+u32 eg_node(EGraph *g, u32 id, u32 *out, u32 room) {
     const Node *n = g->nodes + id;
     const u32 arity = (u32)g->heads[n->head].arity, *kids = kids_of(g, n);
     const u32 needed = 4 + arity;
     if (needed > room) return needed;
     out[0] = n->head;
-    out[1] = n->cls;
+    out[1] = find(g, n->cls);
     out[2] = n->flags;
     out[3] = arity;
     memcpy(out + 4, kids, arity * sizeof(u32));

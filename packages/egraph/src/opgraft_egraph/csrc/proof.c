@@ -16,12 +16,10 @@ static u32 term_hash(u32 head, const u32 *kids, u32 arity) {
 static u32 *term_place(EGraph *g, u32 head, const u32 *kids) {
     const u32 arity = (u32)g->heads[head].arity;
     if (((u64)g->term_table_count + 1) * 2 > g->term_table_room) {
-        u32 room = 0;
-        const u32 *old = g->term_table;
-        const u32 old_room = g->term_table_room;
-        u32 *made = eg_grow(g, NULL, &room, old_room ? old_room * 2ull : 64, sizeof(u32));
-        // a power of two, so that a mask finds the place
-        room = old_room ? old_room * 2 : 64;
+        const u32 *old = g->term_table, old_room = g->term_table_room;
+        const u32 room = old_room ? old_room * 2 : 64;
+        u32 *made = eg_zeros(room * sizeof(u32));
+        if (!made) no_memory(g);
         memset(made, 0xff, room * sizeof(u32));
         for (u32 i = 0; i < old_room; i++) {
             if (old[i] == NONE) continue;
@@ -30,7 +28,7 @@ static u32 *term_place(EGraph *g, u32 head, const u32 *kids) {
             while (made[at] != NONE) at = (at + 1) & (room - 1);
             made[at] = old[i];
         }
-        free(g->term_table);
+        eg_release(g->term_table);
         g->term_table = made;
         g->term_table_room = room;
     }
@@ -68,11 +66,11 @@ u32 term_of(EGraph *g, u32 head, const u32 *kids) {
         u32 *wide = NULL;
         if (arity > KIDS) {
             canonical = wide = malloc(arity * sizeof(u32));
-            if (!wide) longjmp(g->escape, 1);
+            if (!wide) no_memory(g);
         }
         for (u32 i = 0; i < arity; i++) canonical[i] = find(g, kids[i]);
         order_kids(g, head, canonical);
-        const u32 id = lookup(g, head, canonical, &hash)->id;
+        const u32 id = lookup(g, head, canonical, &hash);
         free(wide);
         term = new_class(g);
         g->classes[term].fact = g->classes[cls].fact;  // for what asks before the next rebuild

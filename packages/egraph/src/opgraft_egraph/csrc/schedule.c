@@ -20,6 +20,7 @@ EGraph *eg_new(const Program *program, const Limits *limits, u32 priced, u32 exp
     g->program = program;
     g->words = program->selector_words;
     g->rule = NONE;
+    g->unlinked = 1;
     g->priced = priced;
     for (u32 i = 0; i < program->rule_count; i++) g->asked |= program->rules[i].terms;
     g->explain = explain;
@@ -48,13 +49,14 @@ void eg_program(EGraph *g, const Program *program) {
 void eg_free(EGraph *g) {
     if (!g) return;
     void *all[] = {
-        g->nodes, g->wide, g->table, g->heads, g->selects, g->symbols, g->constants, g->classes, g->facts,
-        g->plain, g->fact_stamp, g->term_stamp, g->best, g->losers, g->touched, g->changed,
-        g->renewed, g->rows, g->uses, g->row_first, g->use_first, g->delta, g->delta_first, g->extra,
-        g->links, g->states, g->buffer, g->queue, g->queued, g->terms, g->term_kids, g->term_table,
+        g->nodes, g->stamp, g->wide, g->table, g->heads, g->selects, g->masks, g->symbols, g->constants, g->classes, g->facts,
+        g->plain, g->lost, g->fact_stamp, g->term_stamp, g->best, g->losers, g->touched, g->changed,
+        g->renewed, g->rows, g->uses, g->row_span, g->use_span, g->delta, g->delta_first, g->extra,
+        g->links, g->buffer, g->queue, g->queued, g->terms, g->term_kids, g->term_table,
         g->node_term,
     };
-    for (u32 i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    for (u32 i = 0; i < sizeof all / sizeof *all; i++) eg_release(all[i]);
+    free(g->states);
     free(g);
 }
 
@@ -100,14 +102,14 @@ u32 eg_run(EGraph *g) {
         } else if (g->deadline > 0 && clock_now() > g->deadline) {
             g->stop = STOP_SECONDS;
         } else {
-            if (progress(g) != g->built) rebuild(g);
+            ensure_linked(g);
             if (g->stop != RUNNING) break;
             g->mark = progress(g);
             search_all(g);
             if (g->buffer_count && g->stop == RUNNING) return CALLBACKS;
         }
     }
-    if (g->stop != CONFLICT_FOUND && progress(g) != g->built) rebuild(g);
+    if (g->stop != CONFLICT_FOUND && progress(g) != g->built) rebuild(g, 0);
     return g->stop;
 }
 
@@ -136,10 +138,11 @@ Counts eg_counts(EGraph *g) {
     u32 classes = 0;
     for (u32 i = 0; i < g->class_count; i++) classes += g->classes[i].parent == i;
     const u64 bytes =
-        sizeof *g + g->node_room * sizeof(Node) + g->wide_room * 4ull + g->table_room * sizeof(Entry) +
-        g->class_room * (5 * 4ull + (g->asked ? sizeof(Best) + 4 : 0)) + g->fact_room * sizeof(Fact) +
-        g->row_room * (u64)sizeof(Row) + g->use_room * (u64)sizeof(Use) + g->row_first_room * 8ull +
-        g->link_room * sizeof(Link) + g->buffer_room * 4 + g->term_room * (u64)sizeof(Term);
+        sizeof *g + g->node_room * (sizeof(Node) + 4ull) + g->wide_room * 4ull + g->table_room * (u64)sizeof(Slot) +
+        g->class_room * (4 * 4ull + (g->asked ? sizeof(Best) + 4 : 0)) + g->fact_room * (u64)sizeof(Fact) +
+        g->row_room * (u64)sizeof(Row) + g->use_room * (u64)sizeof(Use) + g->delta_room * (u64)sizeof(Change) +
+        g->row_span_room * 2 * (u64)sizeof(Span) + g->link_room * (u64)sizeof(Link) + g->buffer_room * 4 +
+        g->term_room * (u64)sizeof(Term);
     return (Counts){g->node_count, g->live, classes, g->class_count, g->head_count, g->round, g->stop,
                     g->now, g->adds, g->unions, g->rekeyed, g->matches, bytes};
 }

@@ -3,23 +3,16 @@
 
 u32 new_class(EGraph *g) {
     if (g->class_count == g->class_room) {
-        const u64 wanted = (u64)g->class_count + 1;
-        u32 room = g->class_room;
-        // every array first, the room last: a failure in between leaves all of them large enough
-        g->fact_stamp = eg_grow(g, g->fact_stamp, &room, wanted, sizeof(u32));
+        u32 room = NONE;
         if (g->asked) {
-            room = g->class_room;
-            g->term_stamp = eg_grow(g, g->term_stamp, &room, wanted, sizeof(u32));
-            room = g->class_room;
-            g->best = eg_grow(g, g->best, &room, wanted, sizeof(Best));
+            g->term_stamp = grow_beside(g, g->term_stamp, g->class_room, &room, sizeof(u32));
+            g->best = grow_beside(g, g->best, g->class_room, &room, sizeof(Best));
         }
-        room = g->class_room;
-        g->classes = eg_grow(g, g->classes, &room, wanted, sizeof(Class));
+        g->classes = grow_beside(g, g->classes, g->class_room, &room, sizeof(Class));
         g->class_room = room;
     }
     const u32 cls = g->class_count++;
     g->classes[cls] = (Class){cls, 1, NONE, g->rule};
-    g->fact_stamp[cls] = g->now + 1;
     if (g->asked) {
         g->term_stamp[cls] = g->now + 1;
         g->best[cls] = (Best){-1.0, 0, NONE};
@@ -124,6 +117,9 @@ int unite(EGraph *g, u32 a, u32 b) {
     g->unions++;
     return 1;
 }
+
+// How many numbers of classes there are, canonical or not.
+u32 eg_ids(const EGraph *g) { return g->class_count; }
 
 u32 eg_find(EGraph *g, u32 cls) { return find(g, cls); }
 

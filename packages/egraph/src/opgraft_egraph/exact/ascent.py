@@ -10,9 +10,11 @@ than the bound, at least.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from opgraft_egraph.exact.effort import Effort, Meter
 from opgraft_egraph.exact.reduction import Reduced
 
 
@@ -23,12 +25,14 @@ class Bound(NamedTuple):
     left: dict[int, int]
 
 
-def ascend(reduced: Reduced, targets: Sequence[int]) -> Bound | None:
+def ascend(reduced: Reduced, targets: Sequence[int], meter: Meter | None = None) -> Bound | None:
     """A lower bound on the price of a solution in which the `targets` have terms.
 
-    The earlier a target stands, the earlier its cuts take. None: a target has no term.
+    The earlier a target stands, the earlier its cuts take. None: a target has no term. Where the
+    meter runs out the bound is what has been taken until then.
     """
-    return _Ascent(reduced, {n: reduced.prices[n] for n in reduced.nodes}).run(targets)
+    meter = meter or Meter(Effort(math.inf, math.inf))
+    return _Ascent(reduced, {n: reduced.prices[n] for n in reduced.nodes}).run(targets, meter)
 
 
 class _Ascent:
@@ -48,17 +52,19 @@ class _Ascent:
         """Whether a class has a term of which nothing is left to pay."""
         self._settle([n for n in nodes if not self.left[n] and not self.missing[n]])
 
-    def run(self, targets: Sequence[int]) -> Bound | None:
+    def run(self, targets: Sequence[int], meter: Meter) -> Bound | None:
         value = 0
         for target in targets:
             while not self.free[target]:
-                taken = self._take(target)
+                taken = self._take(target, meter)
                 if taken is None:
                     return None
                 value += taken
+                if meter.over:
+                    return Bound(value, self.left)
         return Bound(value, self.left)
 
-    def _take(self, target: int) -> int | None:
+    def _take(self, target: int, meter: Meter) -> int | None:
         """What cuts for a target take, until a class has a term for nothing.
 
         As long as none has, a cut only moves on from the one before.
@@ -68,6 +74,7 @@ class _Ascent:
         waiting = list(self.members[target])
         value = 0
         while True:
+            meter.spend(1 + (len(waiting) + len(cut)) // 4)
             cut += self._follow(waiting, inside)
             cut = [n for n in cut if not any(kid in inside for kid in self.children[n])]
             if not cut:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Sequence
 from typing import Final
 
+from opgraft_egraph.exact.effort import Effort, Meter
 from opgraft_egraph.exact.problem import Problem
 
 _ROOM: Final = 10_000_000
@@ -67,25 +67,22 @@ class _Shared:
         self.classes, self.total, self.node = classes, total, node
 
 
-def greedy_dag(
-    problem: Problem, steps: float = math.inf, deadline: float = math.inf
-) -> dict[int, int]:
+def greedy_dag(problem: Problem, meter: Meter | None = None) -> dict[int, int]:
     """Each class takes the node whose term, shared parts counted once, is cheapest so far.
 
-    What a class takes changes only while it gets cheaper. `steps`: how many looks at a node to
-    make at most; `deadline`: of `time.perf_counter()`. It also stops where the sets of what the
-    terms hold take too much memory.
+    What a class takes changes only while it gets cheaper. A look at a node is a step. It also stops
+    where the sets of what the terms hold take too much memory.
     """
+    meter = meter or Meter(Effort(math.inf, math.inf))
     uses = uses_of(problem)
     found: dict[int, _Shared] = {}
     own = [0] * len(problem.members)
     queue = [n for n, kids in enumerate(problem.children) if not kids]
-    looks, room = 0, _ROOM
+    room = _ROOM
     while queue:
         following: dict[int, None] = {}
         for node in queue:
-            looks += 1
-            if looks > steps or (not looks & 255 and time.perf_counter() > deadline):
+            if not meter.spend(1):
                 return {cls: one.node for cls, one in found.items()}
             cls = problem.classes[node]
             if not problem.usable[node]:

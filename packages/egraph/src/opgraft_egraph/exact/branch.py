@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from typing import Final
 
 from opgraft_egraph.exact.ascent import ascend, surplus
+from opgraft_egraph.exact.effort import Meter
 from opgraft_egraph.exact.local import improve
 from opgraft_egraph.exact.problem import Problem
 from opgraft_egraph.exact.reduction import Reduced
@@ -41,30 +40,33 @@ class Incumbent:
 def search(
     stack: list[Reduced],
     best: Incumbent,
-    deadline: float,
-    most: float = math.inf,
+    meter: Meter,
     report: Callable[[int], None] | None = None,
 ) -> bool:
     """Find the optimum, depth first; whether it is proved.
 
-    `stack`: the problems that are left; what remains in it is for a later call. `deadline`: of
-    `time.perf_counter()`; `most`: how many branches to look at; `report` is told how many were.
+    `stack`: the problems that are left; what remains in it is for a later call. `report` is told
+    how many branches were looked at.
     """
     looked = 0
     while stack:
-        if time.perf_counter() > deadline or looked >= most:
+        if meter.over:
             return False
         here = stack.pop()
         looked += 1
         if report is not None:
             report(looked)
         # solutions are looked for in the first branches, and now and then
-        if not close_in(here, best, deadline, look=looked < 8 or not looked & 7):
-            stack.extend(reversed(_branches(here)))
+        if not close_in(here, best, meter, look=looked < 8 or not looked & 7):
+            branches = _branches(here)
+            stack.extend(reversed(branches))
+            if not branches:
+                # one node a class: steps ran out before it was seen that this is a solution
+                best.offer(here.lift(here.nodes), "branch and bound")
     return True
 
 
-def close_in(here: Reduced, best: Incumbent, deadline: float, look: bool = True) -> bool:
+def close_in(here: Reduced, best: Incumbent, meter: Meter, look: bool = True) -> bool:
     """Reduce and bound until neither helps; whether nothing better can be here.
 
     `look`: for solutions of what is left, too.
@@ -73,30 +75,32 @@ def close_in(here: Reduced, best: Incumbent, deadline: float, look: bool = True)
     size = len(here.nodes)
     while True:
         # bounds are quick, so they first take out what is far from any good solution
-        if _out_of_reach(here, best):
+        if _out_of_reach(here, best, meter):
             return True
         left = len(here.nodes)
         if left > _WORTH * size:
-            here.simplify(deadline)
+            here.simplify(meter)
             if here.solvable() and here.solved:
                 best.offer(here.lift(()), "branch and bound")
                 return True
-            if look and here.solvable() and time.perf_counter() < deadline:
-                for chosen in improve(here):
+            if look and here.solvable() and not meter.over:
+                for chosen in improve(here, meter):
                     best.offer(here.lift(chosen), "branch and bound")
-            if _out_of_reach(here, best):
+            if _out_of_reach(here, best, meter):
                 return True
-            if len(here.nodes) > _ENOUGH * left or time.perf_counter() > deadline:
+            if len(here.nodes) > _ENOUGH * left or meter.over:
                 return False
         size = left
 
 
-def _out_of_reach(here: Reduced, best: Incumbent) -> bool:
+def _out_of_reach(here: Reduced, best: Incumbent, meter: Meter) -> bool:
     """Delete the nodes that only dearer solutions hold; whether that leaves none."""
     if not here.solvable():
         return True
     for targets in _orders(here):
-        bound = ascend(here, targets)
+        # two passes over the nodes, and the cuts
+        meter.spend(2 * len(here.nodes))
+        bound = ascend(here, targets, meter)
         if bound is None:
             return True
         here.bound = max(here.bound, here.base + bound.value)
@@ -121,11 +125,14 @@ def _orders(here: Reduced) -> list[list[int]]:
 
 
 def _branches(here: Reduced) -> list[Reduced]:
-    """A class that every solution holds, with each of its nodes alone: the promising first."""
+    """A class that every solution holds, with each of its nodes alone: the promising first. None
+    where no class has a choice."""
     needed = here.needed()
     options = [c for c, m in enumerate(here.members) if len(m) > 1 and needed >> c & 1]
     if not options:
         options = [c for c, m in enumerate(here.members) if len(m) > 1]
+        if not options:
+            return []
         cls = min(options, key=lambda c: (-len(here.members[c]), c))
         return _split(here, cls)
     cls = min(options, key=lambda c: (len(here.members[c]), c))

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opgraft_egraph.exact.bottomup import cheapest_trees, greedy_dag
+from opgraft_egraph.exact.effort import Meter
 from opgraft_egraph.exact.problem import Problem
 from opgraft_egraph.exact.reduction import Reduced
 
 _MOST_LOOKS = 20_000
 
 
-def improve(here: Reduced) -> Iterator[list[int]]:
+def improve(here: Reduced, meter: Meter) -> Iterator[list[int]]:
     """Sets of nodes that solve the problem, the last the best that exchanges led to."""
     nodes = here.nodes
     small = _part(here, nodes)
+    meter.spend(len(nodes))
     trees, _ = cheapest_trees(small)
-    greedy = {**trees, **greedy_dag(small, _MOST_LOOKS * 4)}
+    with meter.room(min(meter.left, _MOST_LOOKS * 4)):
+        greedy = {**trees, **greedy_dag(small, meter)}
     best, price = trees, small.price(trees)
     if price is None:
         return
@@ -24,7 +27,7 @@ def improve(here: Reduced) -> Iterator[list[int]]:
     if cost is not None and cost < price:
         best = greedy
     yield [nodes[n] for n in small.reached(best).values()]
-    best = exchange(small, best)
+    best = exchange(small, best, meter)
     yield [nodes[n] for n in small.reached(best).values()]
 
 
@@ -37,7 +40,9 @@ def _part(here: Reduced, nodes: list[int]) -> Problem:
     )
 
 
-def exchange(problem: Problem, choice: dict[int, int], looks: int = _MOST_LOOKS) -> dict[int, int]:
+def exchange(
+    problem: Problem, choice: dict[int, int], meter: Meter, looks: int = _MOST_LOOKS
+) -> dict[int, int]:
     """Take another node in one class while that makes the whole cheaper."""
     price = problem.price(choice)
     assert price is not None
@@ -47,8 +52,10 @@ def exchange(problem: Problem, choice: dict[int, int], looks: int = _MOST_LOOKS)
         again = False
         for cls, taken in list(problem.reached(best).items()):
             for node in problem.members[cls]:
-                if node == taken or looks <= 0:
+                if node == taken:
                     continue
+                if looks <= 0 or not meter.spend(len(best)):
+                    return best
                 tried = {**best, cls: node}
                 made = problem.price(tried)
                 looks -= len(best)

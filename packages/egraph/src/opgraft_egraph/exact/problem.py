@@ -28,6 +28,11 @@ class Solution:
     """No choice costs less than this."""
     how: str = ""
     """What found the choice."""
+    stop: str = ""
+    """"proved", or the limit that ended the search: "steps", "seconds"."""
+    steps: int = 0
+    repeatable: bool = True
+    """Whether no clock had a say: the same choice in every process and on every machine."""
 
 
 class Problem:
@@ -134,10 +139,10 @@ def _whole(prices: Sequence[float]) -> tuple[list[int], Fraction]:
 
     A float is read as the shortest decimal that denotes it: 0.1 + 0.2 costs as much as 0.3.
     """
-    parts = [Fraction(0) if math.isinf(p) else Fraction(str(p)) for p in prices]
-    scale = math.lcm(1, *(part.denominator for part in parts))
+    parts = {p: Fraction(0) if math.isinf(p) else Fraction(str(p)) for p in prices}
+    scale = math.lcm(1, *(part.denominator for part in parts.values()))
     if scale > 10**_MOST_DIGITS:
         scale = 10**_MOST_DIGITS
-    whole = [round(part * scale) for part in parts]
-    common = math.gcd(0, *whole) or 1
-    return [w // common for w in whole], Fraction(common, scale)
+    whole = {p: round(part * scale) for p, part in parts.items()}
+    common = math.gcd(0, *whole.values()) or 1
+    return [whole[p] // common for p in prices], Fraction(common, scale)

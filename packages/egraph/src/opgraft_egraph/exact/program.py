@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
 from opgraft_egraph.exact.ascent import violated_cut
+from opgraft_egraph.exact.effort import Meter
 from opgraft_egraph.exact.reduction import Reduced
 
 _EXACT: Final = 10**9
@@ -26,10 +26,10 @@ def available() -> bool:
     return importlib.util.find_spec("scipy") is not None
 
 
-def solve_program(here: Reduced, most: int, deadline: float) -> tuple[Sequence[int] | None, bool]:
+def solve_program(here: Reduced, most: int, meter: Meter) -> tuple[Sequence[int] | None, bool]:
     """Nodes that solve what is left for less than `most`, and whether that is settled.
 
-    (None, True): there are none. `deadline`: of `time.perf_counter()`.
+    (None, True): there are none. A branch that HiGHS looks at counts as a step for each node.
     """
     # late: SciPy is optional, and slow to import
     np: Any = importlib.import_module("numpy")
@@ -51,8 +51,7 @@ def solve_program(here: Reduced, most: int, deadline: float) -> tuple[Sequence[i
             lows.append(0)
     prices = np.array([here.prices[n] for n in nodes], dtype=float)
     while True:
-        left = deadline - time.perf_counter()
-        if left <= 0:
+        if meter.over:
             return None, False
         entries = [(i, j, f) for i, row in enumerate(rows) for j, f in row.items()]
         at, column, factor = (np.array(part) for part in zip(*entries))
@@ -62,8 +61,13 @@ def solve_program(here: Reduced, most: int, deadline: float) -> tuple[Sequence[i
             integrality=np.ones(len(nodes)),
             bounds=optimize.Bounds(0, 1),
             constraints=optimize.LinearConstraint(matrix, np.array(lows), np.inf),
-            options={"time_limit": min(left, 1e9), "mip_rel_gap": 0.0},
+            options={
+                "time_limit": min(max(meter.seconds_left, 1e-3), 1e9),
+                "node_limit": int(min(1 + meter.left / len(nodes), 1e9)),
+                "mip_rel_gap": 0.0,
+            },
         )
+        meter.spend(len(nodes) * (1 + int(made.mip_node_count or 0)))
         if made.status == 2:
             return None, True
         bound = made.mip_dual_bound

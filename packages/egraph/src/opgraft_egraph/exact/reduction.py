@@ -18,10 +18,10 @@ along, so a solution of what is left says at once which node each class of the w
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
+from opgraft_egraph.exact.effort import Effort, Meter
 from opgraft_egraph.exact.problem import Problem
 
 _Parts: TypeAlias = "int | tuple[_Parts, _Parts]"
@@ -115,22 +115,19 @@ class Reduced:
 
     # ---- the steps
 
-    def simplify(self, deadline: float = math.inf) -> None:
-        """Every step that needs no bound, until none changes anything.
-
-        After the deadline, of `time.perf_counter()`, no further one is begun.
-        """
+    def simplify(self, meter: Meter | None = None) -> None:
+        """Every step that needs no bound, until none changes anything or the meter runs out."""
+        meter = meter or Meter(Effort(math.inf, math.inf))
         self.trim()
         if 2 * sum(1 for nodes in self.members if nodes) < len(self.members):
             # sets of classes are as long as the greatest number of one
             self.__dict__.update(self.copy().__dict__)
         changed = True
-        while changed and time.perf_counter() < deadline:
+        while changed and meter.spend(3 * len(self.nodes)):
             changed = False
-            if len(self.members) <= _MOST_CLASSES:
-                self._require()
+            if len(self.members) <= _MOST_CLASSES and self._require(meter):
                 changed |= self._without_circles()
-                changed |= self._without_dearer()
+                changed |= self._without_dearer(meter)
                 self.trim()
             changed |= self._inline()
             changed |= self._forget()
@@ -181,8 +178,11 @@ class Reduced:
             for cls, nodes in enumerate(self.members)
         ]
 
-    def _require(self) -> None:
-        """`must` of every class, as bits: the greatest sets that agree with the nodes."""
+    def _require(self, meter: Meter) -> bool:
+        """`must` of every class, as bits: the greatest sets that agree with the nodes.
+
+        False: the meter ran out before they were found, and there are none.
+        """
         everything = (1 << len(self.members)) - 1
         must = [everything] * len(self.members)
         uses: list[list[int]] = [[] for _ in self.members]
@@ -193,6 +193,9 @@ class Reduced:
         while queue:
             following: dict[int, None] = {}
             for cls in queue:
+                if not meter.spend(len(self.members[cls])):
+                    self.must = []
+                    return False
                 common = everything
                 for n in self.members[cls]:
                     own = 0
@@ -205,6 +208,7 @@ class Reduced:
                     following.update(dict.fromkeys(uses[cls]))
             queue = following
         self.must = must
+        return True
 
     def _below(self, node: int) -> int:
         """What every term of a node holds, beside its own class."""
@@ -216,7 +220,7 @@ class Reduced:
     def _without_circles(self) -> bool:
         return self.delete(n for n in self.nodes if self._below(n) >> self.classes[n] & 1)
 
-    def _without_dearer(self) -> bool:
+    def _without_dearer(self, meter: Meter) -> bool:
         """Of two nodes of a class, the one that costs no less and needs no less is out."""
         gone: list[int] = []
         prices = self.prices
@@ -226,6 +230,8 @@ class Reduced:
             ranked = sorted(nodes, key=lambda n: (prices[n], len(self.children[n]), n))
             kept: list[tuple[int, int]] = []
             for n in ranked:
+                if not meter.spend(1 + len(kept) // 8):
+                    return self.delete(gone)
                 below = self._below(n)
                 if any(not needs & ~below for _, needs in kept):
                     gone.append(n)

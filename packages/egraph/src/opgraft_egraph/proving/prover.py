@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from opgraft.api import UOp, errors
+from opgraft_egraph.exact import QUICK
 from opgraft_egraph.graph import EGraph
 from opgraft_egraph.proving.equalities import PROVING
 from opgraft_egraph.proving.forms import FALSE, TRUE, Forms
@@ -106,7 +107,7 @@ class _Attempt:
         graph = EGraph(self.statement, PROVING)
         report = graph.run(schedule)
         self.explored, self.nodes = report.stop, report.nodes
-        (made,) = graph.extract()
+        (made,) = graph.extract(effort=QUICK)
         return made
 
     def _checked(self, found: Mapping[str, int], cases: int) -> Proof:

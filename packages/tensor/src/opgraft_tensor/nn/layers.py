@@ -9,6 +9,7 @@ from opgraft.dtype import dtypes
 from opgraft.ir.ops import Ops
 from opgraft_tensor import algebra, graph, random
 from opgraft_tensor.convolution import PerPlace, per_place
+from opgraft_tensor.extents import is_variable
 from opgraft_tensor.nn.module import Module, note_update
 from opgraft_tensor.tensor import Tensor
 
@@ -122,7 +123,7 @@ class BatchNorm(Module):
             mean = x.mean(axes, keepdims=True)
             away = x - mean
             spread = away.square().mean(axes, keepdims=True)
-            self._update(mean, spread, x.size // channels)
+            self._update(mean, spread * _unbiased(x, axes))
         else:
             away = x - self.running_mean.reshape(size)
             spread = self.running_var.reshape(size)
@@ -131,12 +132,22 @@ class BatchNorm(Module):
             return result
         return result * self.weight.reshape(size) + self.bias.reshape(size)
 
-    def _update(self, mean: Tensor, spread: Tensor, count: int) -> None:
-        unbiased = spread.detach() * (count / max(count - 1, 1))
+    def _update(self, mean: Tensor, spread: Tensor) -> None:
+        unbiased = spread.detach()
         for running, fresh in ((self.running_mean, mean.detach()), (self.running_var, unbiased)):
             step = fresh.reshape(running.shape) - running
             running.assign(running + step * self.momentum)
             note_update(running)
+
+
+def _unbiased(x: Tensor, axes: tuple[int, ...]) -> float | Tensor:
+    """count / (count - 1), of the elements along some axes: Bessel's correction."""
+    size = [graph.shape(x.uop)[axis] for axis in axes]
+    if is_variable(size):
+        count = Tensor.ones(tuple(size), device=x.device).sum()
+        return count / (count - 1).maximum(1)
+    whole = math.prod(size)
+    return whole / max(whole - 1, 1)
 
 
 class Embedding(Module):

@@ -41,7 +41,8 @@ _LINK: Final = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else
 """Linked to nothing: what a kernel may call (memcpy, fmaf), and the runtime, the process has."""
 _FAMILY: Final = {
     # gcc 12 makes of a loop whose stores all wait for one condition vectors that store nothing
-    "gcc": ("-pipe", "-fno-tree-loop-if-convert"),
+    # and, in looking for loops to make vectors of, spills the sums of those that are vectors
+    "gcc": ("-pipe", "-fno-tree-loop-if-convert", "-fno-tree-loop-vectorize"),
     # explicit vectors are there already: clang's own loops cost compile time and gain nothing
     "clang": ("-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectorize"),
 }

@@ -33,7 +33,8 @@ class CpuDevice(Device):
         target = host.detect()
         pairs = CompilerSet("CPU", target, compilers.PAIRS, compilers.custom, compilers.preferred)
         pairs.select(settings.get("CPU_CC"))  # an error now rather than at the first kernel
-        self._cores = target.cores
+        self.cores = target.cores
+        """Threads that run kernels where the setting CPU_THREADS says nothing."""
         allocator = CpuAllocator(lambda: self.library, host.memory(), self.threads)
         super().__init__("CPU", index, target, allocator, pairs)
         library.begin_runtime(self._compilers)
@@ -59,7 +60,7 @@ class CpuDevice(Device):
 
     def threads(self) -> int:
         """How many threads run kernels: the setting CPU_THREADS, or one per core."""
-        return settings.get("CPU_THREADS") or self._cores
+        return settings.get("CPU_THREADS") or self.cores
 
     def load(self, program: Program) -> CpuExecutable:
         return CpuExecutable(self, program)

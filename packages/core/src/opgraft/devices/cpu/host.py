@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from opgraft.api import DType, Ops, Target, dtypes, errors, settings
+from opgraft.api import (
+    DotUnit,
+    DType,
+    Ops,
+    Target,
+    dtypes,
+    errors,
+    measured_prices,
+    settings,
+)
 
 _ARCHES: Final = {"amd64": "x86-64", "x86_64": "x86-64", "arm64": "aarch64"}
 _X86_FLAGS: Final = (
@@ -29,6 +38,10 @@ _X86_FLAGS: Final = (
 )
 """The flags of /proc/cpuinfo that change what a kernel is made of."""
 _ARM_FLAGS: Final = ("asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve")
+_FOURS8: Final = DotUnit("fours8", (dtypes.uint8, dtypes.int8, dtypes.int32))
+"""Four products of bytes at once."""
+_PAIRS16: Final = DotUnit("pairs16", (dtypes.int16, dtypes.int16, dtypes.int32))
+"""Two products of 16-bit numbers: exact, the sum of both too but for the greatest, which wraps."""
 _CACHES: Final = (32 << 10, 512 << 10, 8 << 20)
 
 
@@ -125,6 +138,11 @@ def detect(read: Callable[[str], str] = _read) -> Target:
     fused: frozenset[DType] = frozenset()
     if "fma" in extensions or wide or machine() == "aarch64":
         fused = frozenset((dtypes.float32, dtypes.float64))
+    dots: list[DotUnit] = []
+    if ("avx512_vnni" in extensions and wide) or "avx_vnni" in extensions:
+        dots.append(_FOURS8)
+    if machine() == "x86-64":
+        dots.append(_PAIRS16)
     count = cores(read)
     return Target(
         name="CPU",
@@ -136,6 +154,10 @@ def detect(read: Callable[[str], str] = _read) -> Target:
         fma=fused,
         vector_bytes=vector,
         vector_registers=32 if wide or machine() == "aarch64" else 16,
+        dot_units=tuple(dots),
         cores=count,
         cache_bytes=caches(read),
+        # on the stack, which has 8 MB in most threads
+        local_bytes=512 << 10,
+        op_prices=measured_prices("CPU"),
     )

@@ -160,6 +160,8 @@ class ArgumentBlock:
 class CpuLaunchList(LaunchList):
     """A list that the C runtime runs in one call. One thread at a time runs it."""
 
+    _names = ("DEBUG", "TRACE", "CPU_THREADS")
+
     def __init__(
         self, device: CpuDevice, steps: Sequence[Step], inputs: Sequence[Buffer] = ()
     ) -> None:
@@ -178,6 +180,7 @@ class CpuLaunchList(LaunchList):
             for slot, buffer in enumerate(buffers)
             if (number, slot) not in exchanged
         ]
+        self._cores = device.cores
         self._run: Any = device.library.og_replay
 
     def _patch(self, places: Sequence[InputPlace]) -> None:
@@ -202,22 +205,27 @@ class CpuLaunchList(LaunchList):
         wait: bool = False,
     ) -> float | None:
         sizes = self._sizes
-        threads = self._device.threads()
-        shown = is_watched()
-        with self._lock:
-            block = self._inputs
-            number = 0
-            for given in inputs:
-                if number == len(sizes) or given.nbytes != sizes[number]:
-                    break
-                block[number] = given.handle
-                number += 1
-            if number != len(sizes) or number != len(inputs):
+        reading = self._reading
+        if reading is None or not reading.holds():
+            reading = self._read()
+        debug, trace, threads = reading.values
+        shown = debug or trace or self._watched()
+        lock = self._lock
+        lock.acquire()
+        try:
+            if len(inputs) != len(sizes):
                 check_inputs(inputs, sizes)
+            block = self._inputs
+            for number, given in enumerate(inputs):
+                if given.nbytes != sizes[number]:
+                    check_inputs(inputs, sizes)
+                block[number] = given.handle
             if variables:
                 self._bind(variables)
-            self._list.threads = threads
+            self._list.threads = threads or self._cores
             nanoseconds = self._run_shown() if shown else self._run(self._list)
+        finally:
+            lock.release()
         return nanoseconds * 1e-9 if wait else None
 
     def _run_shown(self) -> int:

@@ -28,10 +28,12 @@ class CpuAllocator(Allocator):
         """The C runtime: waited for when the first buffer is made."""
         found = self._load()
         found.og_keep(self.limit // 4)
+        # what is called at each launch goes there directly
+        self.free = found.og_free  # type: ignore[method-assign]
         return found
 
     def alloc(self, nbytes: int) -> int:
-        found = self._try(nbytes)
+        found: int = self._library.og_alloc(nbytes) if nbytes < _SHARED else self._try(nbytes)
         if not found:
             gc.collect()  # buffers may hang in a cycle of dead objects
             self._library.og_trim()

@@ -5,7 +5,6 @@
  * time. Nothing here calls back into Python. */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -50,6 +49,11 @@ enum {
     PART = 50000,       /* ns: parts of a kernel are no smaller, but for the sake of all threads */
     MOST_PARTS = 20,    /* ... and no larger than so many times that, should a core be taken away */
     SPIN = 60000,       /* ns that an idle thread looks for work before it sleeps */
+    LATE = 100000,      /* ns beyond what a kernel took until then after which a thread is late */
+    SHARE_LATE = 4000000, /* ns of work that is shared even while threads come late */
+    LEAST_PAUSE = 1000000,  /* ns that small kernels are kept whole when a thread was late, ... */
+    MOST_PAUSE = 512000000, /* ... and, when it happens again and again */
+    NAP = 50000,        /* ns between looks at a thread that is late */
 };
 
 static ll now(void) {
@@ -91,6 +95,10 @@ static inline void float_restore(int mode) { (void)mode; }
  * and waits for the threads that came in. A thread that is asleep, or that the system holds back,
  * is not waited for: it never came in.
  *
+ * Where others want the cores, a thread may lose its core in the middle of a part: its part is
+ * missed for some milliseconds, many times what a small kernel takes. Once that happens, small
+ * kernels stay whole for a while, twice as long each time; then it is tried again.
+ *
  * The gate is one word: bit 0 open; 15 bits, the threads inside; 16 bits, the most that may be
  * inside; 32 bits, the number of the offer. */
 
@@ -112,6 +120,8 @@ static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t bed = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t alarm_ = PTHREAD_COND_INITIALIZER;
 static int workers;
+static _Atomic ll crowded_until; /* till then small kernels stay whole */
+static ll crowd_pause;           /* the owner's */
 
 /* Take parts of the offered kernel until none is left: large ones first, the last ones small. */
 static void take_parts(void) {
@@ -161,7 +171,9 @@ static void *worker(void *unused) {
 
 static void wake(void) {
     if (!atomic_load(&sleepers)) return;
-    pthread_mutex_lock(&bed);
+    /* whoever holds the lock looks at the gate once more before it sleeps, or wakes all itself;
+     * it may have lost its core: nothing is worth waiting for it */
+    if (pthread_mutex_trylock(&bed)) return;
     pthread_cond_broadcast(&alarm_);
     pthread_mutex_unlock(&bed);
 }
@@ -178,6 +190,8 @@ static void in_child(void) {
     pthread_cond_init(&alarm_, NULL);
     atomic_store(&sleepers, 0);
     atomic_store(&gate, 0);
+    atomic_store(&crowded_until, 0);
+    crowd_pause = 0;
     workers = 0;
 }
 /* The library is linked to nothing, and glibc has pthread_atfork only for programs linked to it. */
@@ -205,7 +219,25 @@ static void hire(ll count) {
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
+/* Wait for the threads that came in. They should not need as long as all took until now. */
+static void wait_inside(ll until_now) {
+    ll begin = now(), late = 0;
+    for (ll turns = 1; INSIDE(atomic_load_explicit(&gate, memory_order_acquire)); turns++) {
+        if (!late) pause_();
+        if (!late && turns % 64 == 0) late = now() - begin > until_now + LATE;
+        if (late) nanosleep(&(struct timespec){0, NAP}, NULL); /* its core may be this one */
+    }
+    if (late) {
+        crowd_pause = crowd_pause ? 2 * crowd_pause : LEAST_PAUSE;
+        if (crowd_pause > MOST_PAUSE) crowd_pause = MOST_PAUSE;
+        atomic_store(&crowded_until, now() + crowd_pause);
+    } else if (crowd_pause) {
+        crowd_pause -= crowd_pause / 8 + 1;
+    }
+}
+
 static void run_shared(const step *s, ll threads) {
+    ll begin = now();
     ll grain = s->work > PART ? (ll)((double)s->extent * PART / (double)s->work) : s->extent;
     ll share = (s->extent + threads - 1) / threads;
     if (grain > share) grain = share;
@@ -218,12 +250,7 @@ static void run_shared(const step *s, ll threads) {
     atomic_store(&gate, number << 32 | (uint64_t)(threads - 1) << 16 | OPEN);
     if (s->work >= WAKE_FROM) wake();
     take_parts();
-    uint64_t g = atomic_fetch_and(&gate, ~OPEN);
-    for (ll turns = 0; INSIDE(g); turns++) {
-        if (turns < 10000) pause_();
-        else sched_yield();
-        g = atomic_load_explicit(&gate, memory_order_acquire);
-    }
+    if (INSIDE(atomic_fetch_and(&gate, ~OPEN))) wait_inside(now() - begin);
 }
 
 /* Run the steps in order on at most `threads` threads; the nanoseconds they took. */
@@ -231,14 +258,15 @@ ll og_run(const step *steps, ll count, ll threads) {
     ll begin = now(), shared = 0;
     __auto_type mode = float_mode();
     if (threads > MOST_THREADS) threads = MOST_THREADS;
+    ll split_from = begin < atomic_load(&crowded_until) ? SHARE_LATE : SPLIT_FROM;
     if (threads > 1)
         for (ll i = 0; i < count; i++)
-            if (steps[i].work >= SPLIT_FROM && steps[i].extent > 1) shared += steps[i].work;
+            if (steps[i].work >= split_from && steps[i].extent > 1) shared += steps[i].work;
     if (shared && !pthread_mutex_trylock(&owner)) {
         hire(threads - 1);
         if (shared >= WAKE_FROM) wake();
         for (const step *s = steps; s < steps + count; s++) {
-            if (s->work >= SPLIT_FROM && s->extent > 1) run_shared(s, threads);
+            if (s->work >= split_from && s->extent > 1) run_shared(s, threads);
             else s->function(s->buffers, s->variables, 0, s->extent);
         }
         pthread_mutex_unlock(&owner);

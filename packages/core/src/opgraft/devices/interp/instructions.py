@@ -10,6 +10,7 @@ import numpy as np
 from opgraft.api import Ops, Space, UOp
 from opgraft.devices.interp.alu import OPS, Array, Function, function_of
 from opgraft.devices.interp.frame import Frame
+from opgraft.devices.interp.matrix import dot_action, matrix_action
 from opgraft.devices.interp.memory import Memory, places_of, poison
 from opgraft.devices.interp.place import Place
 
@@ -236,4 +237,6 @@ _ACTIONS: Final[dict[Ops, Callable[[UOp, SlotOf, Place], Action]]] = {
     Ops.HREDUCE: _across_lanes,
     Ops.ATOMIC: _atomic,
     Ops.BARRIER: _barrier,
+    Ops.DOT: dot_action,
+    Ops.MATRIX: matrix_action,
 }

@@ -14,6 +14,7 @@ from opgraft.lower.decompose.division import floor_division
 from opgraft.lower.decompose.elementary import elementary
 from opgraft.lower.decompose.exact import exact
 from opgraft.lower.decompose.float_mod import float_mod
+from opgraft.lower.decompose.matrix import products
 from opgraft.lower.decompose.narrow_float import narrow_floats
 from opgraft.lower.decompose.threefry import threefry
 from opgraft.lower.decompose.truncation import truncation
@@ -31,5 +32,5 @@ def decompositions(target: Target) -> PatternMatcher:
         rules = rules + threefry
     if Ops.TRUNC not in target.ops:
         rules = rules + truncation
-    rules = rules + floor_division + float_mod
+    rules = rules + products(target) + floor_division + float_mod
     return rules + narrow_floats(target) + exact

@@ -11,7 +11,13 @@ from __future__ import annotations
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.evaluate import value_to_bits
 from opgraft.ir.expansions import lanes_of
-from opgraft.ir.half_floats import integer_to_bfloat16_via32, narrow, to_odd32, widen
+from opgraft.ir.half_floats import (
+    integer_to_bfloat16_via32,
+    narrow,
+    rounded_to_bfloat16,
+    to_odd32,
+    widen,
+)
 from opgraft.ir.matcher import PatternMatcher
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.pattern import UPat
@@ -58,6 +64,9 @@ def through_float32(lacks: tuple[DType, ...]) -> PatternMatcher:
         source, result = n.src[0].dtype.scalar, n.dtype.scalar
         single = lanes_of(dtypes.float32, n)
         if source in lacks:
+            before = n.src[0].src[0] if n.src[0].op is Ops.CAST else n
+            if (source, result) == (dtypes.bfloat16, dtypes.float32) and before.dtype is n.dtype:
+                return None if before is n else rounded_to_bfloat16(before)
             return None if result is dtypes.float32 else _as_float32(n.src[0]).cast(n.dtype)
         if result in lacks and source is not dtypes.float32:
             return _rounds_as(n.src[0], result, single).cast(n.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from opgraft.api import errors
 from opgraft_egraph.exact.bottomup import cheapest_trees, greedy_dag
 from opgraft_egraph.exact.branch import Incumbent, close_in, search
+from opgraft_egraph.exact.effort import USUAL, Effort, Meter
 from opgraft_egraph.exact.local import exchange
 from opgraft_egraph.exact.problem import Problem, Solution
 from opgraft_egraph.exact.program import available, solve_program
@@ -20,60 +20,83 @@ _GREEDY_LOOKS: Final = 2_000_000
 
 def solve(
     problem: Problem,
-    deadline: float = 10.0,
+    effort: Effort = USUAL,
     *,
     seed: Mapping[int, int] | None = None,
-    branches: float = math.inf,
-    program: bool = True,
     report: Callable[[int], None] | None = None,
 ) -> Solution:
-    """The cheapest choice by DAG cost that is found within `deadline` seconds.
+    """The cheapest choice by DAG cost that is found with such an effort.
 
     Never costlier than the tree optimum or `seed`, a choice that one has already; nor than greedy
-    choices, if the deadline leaves the time to make them. With `branches`, the number of branches
-    to look at, and no deadline (`math.inf`) the answer is the same on every machine.
+    choices, if there is room to make them. `report` is told the number of branches.
 
     >>> a_or_b = Problem(classes=[0, 0, 1], children=[[], [1], []], prices=[3, 1, 1.5], roots=[0])
     >>> found = solve(a_or_b)
     >>> found.choice, found.cost, found.proved
     ({0: 1, 1: 2}, 2.5, True)
     """
-    begin = time.perf_counter()
-    end = begin + deadline
+    meter = Meter(effort)
     best = Incumbent(problem)
     if seed is not None:
         best.offer(dict(seed), "seed")
     trees = _trees(problem)
+    meter.spend(len(problem.classes))
     best.offer(trees, "tree")
     reduced = Reduced(problem)
     # on what the reductions leave, all is quicker: greedy choices come later, if at all
-    proved = close_in(reduced, best, begin + deadline / 2)
+    with meter.part(1 / 2):
+        proved = close_in(reduced, best, meter)
     if not proved:
-        greedy = {**trees, **greedy_dag(problem, _GREEDY_LOOKS, end)}
-        best.offer(greedy, "greedy-DAG")
+        best.offer({**trees, **_greedy(problem, meter)}, "greedy-DAG")
         assert best.choice is not None
-        best.offer(exchange(problem, best.choice), "exchange")
-        stack = [reduced]
-        if program and available() and math.isfinite(deadline) and branches == math.inf:
-            # branches are quicker on most problems, the program on some
-            now = time.perf_counter()
-            proved = search(stack, best, now + (end - now) / 3, report=report) or _by_program(
-                reduced, best, now + (end - now) * 2 / 3
-            )
-        proved = proved or search(stack, best, end, branches, report)
+        best.offer(exchange(problem, best.choice, meter), "exchange")
+        proved = _exactly(reduced, best, meter, effort, report)
     assert best.choice is not None
     cost = problem.cost(best.price)
     return Solution(
-        *(problem.reached(best.choice), cost, proved, time.perf_counter() - begin),
-        *(cost if proved else problem.cost(reduced.bound), best.how),
+        choice=problem.reached(best.choice),
+        cost=cost,
+        proved=proved,
+        seconds=meter.seconds,
+        lower=cost if proved else problem.cost(max(reduced.bound, 0)),
+        how=best.how,
+        stop="proved" if proved else "seconds" if meter.late else "steps",
+        steps=meter.spent,
+        repeatable=not meter.late,
     )
 
 
-def _by_program(reduced: Reduced, best: Incumbent, deadline: float) -> bool:
+def _greedy(problem: Problem, meter: Meter) -> dict[int, int]:
+    """Greedy choices: some looks at them are had however few steps there are."""
+    with meter.room(max(min(meter.left, _GREEDY_LOOKS), 8 * len(problem.classes))):
+        return greedy_dag(problem, meter)
+
+
+def _exactly(
+    reduced: Reduced,
+    best: Incumbent,
+    meter: Meter,
+    effort: Effort,
+    report: Callable[[int], None] | None,
+) -> bool:
+    """Branches, and an integer program where that is wanted; whether the optimum is proved."""
+    stack = [reduced]
+    if effort.program and available():
+        # branches are quicker on most problems, the program on some
+        with meter.part(1 / 3):
+            if search(stack, best, meter, report):
+                return True
+        with meter.part(1 / 2):
+            if _by_program(reduced, best, meter):
+                return True
+    return search(stack, best, meter, report)
+
+
+def _by_program(reduced: Reduced, best: Incumbent, meter: Meter) -> bool:
     """Solve what is left as an integer program; whether the best choice is proved by it."""
     if not reduced.solvable():
         return True
-    chosen, settled = solve_program(reduced, best.price - reduced.base, deadline)
+    chosen, settled = solve_program(reduced, best.price - reduced.base, meter)
     if chosen is not None:
         best.offer(reduced.lift(chosen), "integer program")
     return settled

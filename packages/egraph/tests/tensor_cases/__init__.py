@@ -1,0 +1,1 @@
+"""Terms of arrays for tests: their values, random ones, and rules that do not hold."""
