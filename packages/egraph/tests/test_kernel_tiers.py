@@ -351,6 +351,18 @@ class TestRegions:
         inner = table.load(j % 7 + 1).cast(dtypes.index)
         assert shifted is UOp.sink(table.load(inner % 5 + 1))
 
+    def test_a_value_is_known_wherever_its_leaf_is_read(self) -> None:
+        """An equality gave the place another form, and the leaf came into the program (2018)."""
+        i, j = UOp.range(8, 0), UOp.range(8, 1)
+        value = UOp(Ops.PARAM, dtypes.int32, (), (1, 64)).load(i * 8 + j).cast(dtypes.index)
+        sink = UOp.sink(value % 5)
+        region = Region(sink, INDEX.inside)
+        (leaf,) = [n for root in region.roots for n in root.toposort() if n.op is Ops.LOAD]
+        elsewhere = leaf.with_src((leaf.src[0], i * 0 + 3))
+        assert elsewhere is not leaf
+        moved = [root.substitute({leaf: elsewhere}) for root in region.roots]
+        assert region.restored(moved) is sink
+
     def test_loads_are_as_deep_in_loops_as_before(self) -> None:
         i, j = UOp.range(8, 0), UOp.range(8, 1)
         load = UOp(Ops.PARAM, dtypes.int32, (), (1, 64)).load(i * 8 + j)

@@ -29,8 +29,10 @@ class Region:
     def __init__(self, sink: UOp, inside: Callable[[UOp], bool]) -> None:
         self.sink: Final = sink
         self._nodes: Final = sink.toposort()
-        self._stand_ins: Final[dict[UOp, UOp]] = {}
-        """What a leaf stands for."""
+        self._variables: Final[dict[UOp, UOp]] = {}
+        """What a variable stands for."""
+        self._arrays: Final[dict[UOp, UOp]] = {}
+        """What a buffer stands for, itself or with all that is loaded from it."""
         within = {n: None for n in self._nodes if inside(n)}
         leaves: dict[UOp, UOp] = {}
         self._cut: Final[dict[UOp, UOp]] = {}
@@ -61,20 +63,37 @@ class Region:
     def _leaf(self, n: UOp) -> UOp:
         if n.op in _LEAVES:
             return n
-        number = len(self._stand_ins)
         ranges = n.ranges
         if not ranges and (n.dtype.is_index or n.dtype.is_int) and n.dtype.count == 1:
-            made = UOp(Ops.VAR, n.dtype, (), (f"cut {number}", n.vmin, n.vmax))
-        elif n.op is Ops.AFTER or n.dtype.kind == "void":
-            made = UOp(Ops.PARAM, n.dtype, (), (_SLOTS + number, 0))
-        else:
-            place = UOp.const(dtypes.index, 0)
-            for r in ranges:
-                place = place + r
-            buffer = UOp(Ops.PARAM, n.dtype.scalar, (), (_SLOTS + number, 0))
-            made = UOp(Ops.LOAD, n.dtype, (buffer, place))
-        self._stand_ins[made] = n
-        return made
+            made = UOp(Ops.VAR, n.dtype, (), (f"cut {len(self._variables)}", n.vmin, n.vmax))
+            self._variables[made] = n
+            return made
+        dtype = n.dtype.scalar if _is_value(n) else n.dtype
+        buffer = UOp(Ops.PARAM, dtype, (), (_SLOTS + len(self._arrays), 0))
+        self._arrays[buffer] = n
+        if not _is_value(n):
+            return buffer
+        place = UOp.const(dtypes.index, 0)
+        for r in ranges:
+            place = place + r
+        return UOp(Ops.LOAD, n.dtype, (buffer, place))
+
+    def _stood_for(self, n: UOp) -> UOp | None:
+        """What a node of a tier's result stands for. A value is known by its buffer, wherever that
+        is read by then: equalities may have given the place another form."""
+        if n.op is Ops.LOAD:
+            return self._arrays.get(n.src[0])
+        if n.op is Ops.PARAM:
+            stood_for = self._arrays.get(n)
+            return None if stood_for is None or _is_value(stood_for) else stood_for
+        return self._variables.get(n)
+
+    def _leaves_of(self, root: UOp) -> dict[UOp, UOp]:
+        """The nodes below a root that stand for something, with what they stand for."""
+        if not self._arrays and not self._variables:
+            return {}
+        known = ((n, self._stood_for(n)) for n in root.toposort())
+        return {n: stood_for for n, stood_for in known if stood_for is not None}
 
     def restored(self, roots: Sequence[UOp]) -> UOp | None:
         """The graph with these for its roots; None: they use one another in a circle."""
@@ -91,7 +110,7 @@ class Region:
             if n.op is Ops.RANGE:
                 below = []  # as it stands: it is known by its size
             elif new is not None:
-                below = [s for s in _leaves_of(new, self._stand_ins) if s not in done]
+                below = [s for s in self._leaves_of(new).values() if s not in done]
             else:
                 below = [s for s in n.src if s not in done]
             if below:
@@ -103,11 +122,7 @@ class Region:
             if n.op is Ops.RANGE:
                 done[n] = n
             elif new is not None:
-                changes = {
-                    leaf: done[s]
-                    for leaf, s in self._stand_ins.items()
-                    if s in done and s is not leaf
-                }
+                changes = {leaf: done[s] for leaf, s in self._leaves_of(new).items()}
                 done[n] = new.substitute(changes) if changes else new
             else:
                 src = tuple([done[s] for s in n.src])
@@ -117,8 +132,6 @@ class Region:
         return done[self.sink]
 
 
-def _leaves_of(root: UOp, stand_ins: dict[UOp, UOp]) -> list[UOp]:
-    """What the leaves below a root stand for."""
-    if not stand_ins:
-        return []
-    return [stand_ins[n] for n in root.toposort() if n in stand_ins]
+def _is_value(n: UOp) -> bool:
+    """Whether this is a value, and no buffer or effect."""
+    return n.op is not Ops.AFTER and n.dtype.kind != "void"
