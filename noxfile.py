@@ -15,13 +15,18 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.download_python = "never"
 nox.options.sessions = [
-    *("lint", "types", "layers", "tests", "kit", "elsewhere", "docs", "wheels", "examples"),
+    *("lint", "types", "layers", "tests", "kit", "elsewhere", "explored"),
+    *("docs", "wheels", "examples"),
 ]
 
 ROOT = Path(__file__).parent
 PACKAGES = ("core", "tensor", "conformance", "egraph", "backend-cl")
 """The folders of packages/; each needs some that stand before it."""
-TESTED_WITH = {"conformance": ("tensor",), "backend-cl": ("tensor", "conformance")}
+TESTED_WITH = {
+    "conformance": ("tensor",),
+    "egraph": ("tensor",),
+    "backend-cl": ("tensor", "conformance"),
+}
 """What the tests of a package use beside what it needs itself."""
 DEVICES = {"CPU": (), "INTERP": (), "INTERP/LANES32": (), "CL": ("backend-cl",)}
 """Devices that tests run on here (with a pair of theirs), and the packages that bring them."""
@@ -163,6 +168,15 @@ def elsewhere(session: nox.Session, device: str) -> None:
     tests = session.posargs or [*workers(), "packages/core/tests", "packages/tensor/tests"]
     env = {"OPGRAFT_TEST_DEVICES": device, "OPGRAFT_DEVICE": device}
     session.run("pytest", *tests, env=env)
+
+
+@nox.session
+def explored(session: nox.Session) -> None:
+    """The tests of core and tensor, each kernel and graph through the e-graph."""
+    install_packages(session, *with_needs("tensor", "egraph"))
+    session.install(*GROUPS["test"])
+    tests = session.posargs or [*workers(), "packages/core/tests", "packages/tensor/tests"]
+    session.run("pytest", *tests, env={"OPGRAFT_EGRAPH": "1"})
 
 
 @nox.session
