@@ -406,7 +406,7 @@ def test_a_fill_that_reads_what_an_iteration_overwrites_is_not_distributed() -> 
     total = filled.load(k).reduce(Ops.ADD, k)
     stores = [one.store(i, one.load(i) + total).end(i), two.store(i, two.load(i) * total).end(i)]
     sink = kernels.kernel("update", *stores, out.store(i * 4 + j, filled.load(j)).end(i, j))
-    with pytest.raises(Refused, match="overwrites"):
+    with pytest.raises(Refused, match="several arrays that iterations overwrite"):
         Distribute("i").apply(sink)
 
 
