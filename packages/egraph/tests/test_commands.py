@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,27 @@ def test_a_child_that_stands_twice_in_a_node_is_paid_twice_in_a_tree() -> None:
             {"nodes": {"n": {"eclass": "c", "children": ["n"]}}, "root_eclasses": ["c"]},
             "has no term",
         ),
+        ({"nodes": [1, 2], "root_eclasses": []}, "'nodes' is to be an object"),
+        ({"nodes": None, "root_eclasses": []}, "'nodes' is to be an object"),
+        ({"nodes": {}, "root_eclasses": 5}, "'root_eclasses' is to be a list"),
+        ({"nodes": {"n": {"eclass": "c", "cost": "u"}}, "root_eclasses": []}, "costs 'u'"),
+        ({"nodes": {"n": {"eclass": "c", "cost": None}}, "root_eclasses": []}, "costs None"),
+        ({"nodes": {"n": {"eclass": "c", "cost": 10**400}}, "root_eclasses": []}, "no number"),
+        ({"nodes": {"n": {"eclass": "c", "cost": -1}}, "root_eclasses": ["c"]}, "at least 0"),
+        ({"nodes": {"n": {"eclass": "c", "cost": math.nan}}, "root_eclasses": []}, "at least 0"),
+        ({"nodes": {"n": {"eclass": "c", "children": 5}}, "root_eclasses": []}, "to be a list"),
+        ({"nodes": {"n": {"eclass": "c", "children": None}}, "root_eclasses": []}, "to be a list"),
+        ("[" * 200_000, "nested deeply"),
+        (
+            {
+                "nodes": {
+                    "n": {"eclass": "c", "cost": 1e308, "children": ["m"]},
+                    "m": {"eclass": "d", "cost": 1e308},
+                },
+                "root_eclasses": ["c"],
+            },
+            "costs more than a float can",
+        ),
     ],
 )
 def test_a_file_that_is_none_is_refused_in_words(
@@ -156,6 +178,43 @@ def test_run_saturates_and_prints_the_cheapest_term(
 def test_a_line_that_is_no_rule_is_named(text: str, complaint: str) -> None:
     with pytest.raises(errors.ParseError, match=complaint):
         parse_rules(text)
+
+
+def test_files_that_are_no_text_are_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bytes"
+    file.write_bytes(b"\xff\xfe\x00")
+    for command in (["extract", str(file)], ["prove", str(file)], ["run", str(file), "x"]):
+        assert main(command) == 1
+        assert str(file) in capsys.readouterr().err
+
+
+def test_a_line_without_a_statement_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "ID,Expression\n1\n2,( == v0 v0 )\n", "short.csv")
+    assert main(["prove", file, "--json"]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["verdict"] for row in rows] == ["unknown", "true"]
+
+
+def test_numbers_that_no_engine_holds_are_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, RULES, "rules.txt")
+    for number in ("99999999999999999999", "-9223372036854775809", "7" * 5_000):
+        assert main(["run", file, f"(+ {number} 1)", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["term"] == f"(+ {number} 1)"
+
+
+def test_limits_are_counts_of_any_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, RULES, "rules.txt")
+    for option in ("--rounds", "--nodes"):
+        assert main(["run", file, "(+ 1 2)", option, "9" * 30]) == 0
+        assert capsys.readouterr().out.startswith("3\n")
+        assert main(["run", file, "(+ 1 2)", option, "-1"]) == 1
+        assert "no limit is below 0" in capsys.readouterr().err
 
 
 def test_progress_stays_off_where_stderr_is_no_terminal(tmp_path: Path) -> None:

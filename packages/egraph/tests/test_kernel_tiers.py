@@ -363,6 +363,17 @@ class TestRegions:
         moved = [root.substitute({leaf: elsewhere}) for root in region.roots]
         assert region.restored(moved) is sink
 
+    def test_a_load_from_a_buffer_that_was_written_before_is_no_leaf(self) -> None:
+        """Its buffer is one: the array itself came into the program for its element."""
+        i, k = UOp.range(27, 0), UOp.range(27, 1)
+        held = UOp(Ops.PARAM, dtypes.bool, (), (1, 27))
+        written = held.after(held.store(k, UOp.const(dtypes.bool, True)).end(k))
+        gate = (i < 5) & (UOp.const(dtypes.index, 1) < i)
+        value = written.load(i, gate, UOp.const(dtypes.bool, False))
+        sink = UOp.sink(gate & value)
+        region = Region(sink, INDEX.inside)
+        assert region.restored(region.roots) is sink
+
     def test_loads_are_as_deep_in_loops_as_before(self) -> None:
         i, j = UOp.range(8, 0), UOp.range(8, 1)
         load = UOp(Ops.PARAM, dtypes.int32, (), (1, 64)).load(i * 8 + j)

@@ -4,7 +4,11 @@ kept, and what it refuses since a replay could not give it again."""
 from __future__ import annotations
 
 import copy
+import dataclasses
+import decimal
 import pickle
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +16,7 @@ import numpy as np
 import pytest
 
 from opgraft import using
-from opgraft_tensor import Tensor, jit, manual_seed
+from opgraft_tensor import Tensor, Variable, jit, manual_seed, storage
 from opgraft_tensor.jit import CaptureError
 from random_captures import compare
 from tested import at
@@ -193,3 +197,117 @@ def test_what_a_replay_returns_is_copied_and_pickled_as_any_tensor(
         assert (same.dtype, same.device) == (one.dtype, one.device)
     leaf = way(Tensor([True]))
     assert leaf.dtype.is_bool
+
+
+# ---- what looks alike inside of a value, what is left behind by an error, other threads
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    by: Any
+
+
+def test_values_that_are_equal_inside_only_are_kinds_of_their_own() -> None:
+    captured = jit(lambda x, given: x * _first(given))
+    alike: list[tuple[Any, Any]] = [
+        ({1: 0}, {True: 0}),
+        (frozenset([1]), frozenset([True])),
+        (Rate(0.0), Rate(-0.0)),
+        (complex(0, 0.0), complex(0, -0.0)),
+        (decimal.Decimal("1.0"), decimal.Decimal("1.00")),
+    ]
+    for pair in alike:
+        for given in pair:
+            for _ in range(3):
+                x = Tensor([2.0])
+                found, wanted = captured(x, given), x * _first(given)
+                assert str(found.tolist()) == str(wanted.tolist())
+    assert captured.captures == 2 * len(alike)
+
+
+def _first(given: Any) -> float:
+    """A number that tells values apart which are equal."""
+    if isinstance(given, complex):
+        return given.imag
+    if isinstance(given, decimal.Decimal):
+        return float(len(str(given)))
+    value = given.by if isinstance(given, Rate) else next(iter(given))
+    return 5.0 if value is True else float(value)
+
+
+def test_what_was_assigned_to_an_argument_before_an_error_stays() -> None:
+    def step(x: Tensor) -> Tensor:
+        x += 1
+        if failing:
+            raise KeyError("no such thing")
+        return x * 2
+
+    failing: list[bool] = []
+    captured = jit(step)
+    for turn in range(6):
+        failing[:] = [True] if turn in (1, 3) else []  # the second call is captured
+        x = Tensor([float(turn)])
+        try:
+            assert captured(x).tolist() == [2 * turn + 2]
+        except KeyError:
+            assert turn == 1
+        assert x.tolist() == [turn + 1]
+
+
+def test_a_thread_that_looks_at_all_tensors_keeps_none_for_a_capture() -> None:
+    """A result that another thread holds for a moment is not one that the function kept."""
+    made, seen = threading.Event(), threading.Event()
+
+    def look() -> None:
+        made.wait(10)
+        with storage.looking:
+            held = storage.live_holders()
+            seen.set()
+            time.sleep(0.05)
+            del held
+
+    def part(x: Tensor, n: Any) -> Tensor:
+        found = x[:n] * 2
+        if calls:
+            made.set()
+            seen.wait(10)
+        return found
+
+    calls: list[int] = []
+    captured, size = jit(part), Variable("n", 1, 4)
+    thread = threading.Thread(target=look)
+    thread.start()
+    for n in (2, 3, 4):
+        assert captured(Tensor([1.0, 2, 3, 4]), size.bind(n)).tolist() == [2, 4, 6, 8][:n]
+        calls.append(n)
+    thread.join()
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["begins", "ends"])
+def test_what_another_thread_assigns_when_a_capture_begins_or_ends_stays(
+    monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    x = Tensor([1.0]).realize()
+    threads: list[threading.Thread] = []
+    moves: list[Any] = []
+    move = Tensor._move
+
+    def moved(self: Tensor, uop: Any) -> None:
+        here = self is x and threading.current_thread() is threading.main_thread()
+        if here:
+            moves.append(uop)
+        if here and len(moves) == place + 1:
+            thread = threading.Thread(target=lambda: x.assign(x + 1))
+            threads.append(thread)
+            thread.start()
+            thread.join(0.05)  # it waits for the move to be done, or else is done before
+        move(self, uop)
+
+    monkeypatch.setattr(Tensor, "_move", moved)
+    captured = jit(lambda t: t * 2)
+    for n in range(3):
+        assert captured(Tensor([float(n)])).tolist() == [2.0 * n]
+    for thread in threads:
+        thread.join()
+    assert len(threads) == 1
+    assert x.tolist() == [2.0]

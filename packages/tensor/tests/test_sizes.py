@@ -350,3 +350,11 @@ def test_one_of_variable_size_from_elsewhere_is_refused() -> None:
     captured(stored())
     with pytest.raises(CaptureError, match="knows from elsewhere"):
         captured(stored())
+
+
+def test_bounds_and_values_of_a_variable_are_whole_numbers() -> None:
+    assert Variable("n", np.int64(1), np.int64(4)) == Variable("n", 1, 4)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="integer"):
+        Variable("n", 1, 2.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="integer"):
+        N.bind(2.5)  # type: ignore[arg-type]

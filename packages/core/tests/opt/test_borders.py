@@ -51,3 +51,14 @@ def test_a_short_part_is_not_split_off() -> None:
 def test_kernels_without_such_choices_are_left_alone() -> None:
     for sink in (kernels.rows(), kernels.elementwise(), kernels.transposed(), kernels.row_sum()):
         assert settle_choices(sink) is sink
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), 20.5])
+def test_comparisons_of_data_are_no_borders(number: float) -> None:
+    """An infinity that was added to data was read as a place in the loop."""
+    i, j = kernels.loop(3, "i"), kernels.loop(40, "j")
+    out, a = kernels.param(0, 120), kernels.param(1, 120)
+    x = a.load(i * 40 + j)
+    value = (x < x * x + number).where(x, -x)
+    sink = kernels.kernel("compared", out.store(i * 40 + j, value).end(i, j))
+    assert settle_choices(sink) is sink

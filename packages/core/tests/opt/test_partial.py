@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernel_forms import kernels
-from opgraft import dtypes
+from opgraft import DType, dtypes
 from opgraft.catalog import Device
 from opgraft.ir import Ops, Space, UOp
 from opgraft.opt.actions import Action, Refused
@@ -18,39 +18,46 @@ from opgraft.opt.distribute import Distribute
 from opgraft.opt.partial import Partial, in_parts, is_exponential
 from opgraft.opt.tile import Outermost
 from opgraft.runtime import compile_kernel
+from opgraft.settings import using
 from opgraft.target import Target
 
 QUERIES, KEYS, WIDTH = 5, 24, 6
 
 
-def attention(base: float = 1.5, power: Any = UOp.exp2, divided: bool = True) -> UOp:
-    """Rows of softmax(q @ k.T) @ v, its scores, weights and shares each in a buffer."""
+def attention(
+    base: float = 1.5,
+    power: Any = UOp.exp2,
+    divided: bool = True,
+    weighs: DType = dtypes.float32,
+) -> UOp:
+    """Rows of softmax(q @ k.T) @ v, its scores, weights and shares each in a buffer; all from the
+    weights on in the dtype `weighs`."""
     q, d, t = kernels.loop(QUERIES, "q"), kernels.loop(WIDTH, "d"), kernels.over(WIDTH, "t")
     s, e, f = (kernels.loop(KEYS, x) for x in "sef")
     m, n, r = (kernels.over(KEYS, x) for x in "mnr")
     one, two, three = (kernels.param(p, x * WIDTH) for p, x in ((1, QUERIES), (2, KEYS), (3, KEYS)))
 
-    def buffer(name: str) -> UOp:
-        return UOp(Ops.LOCAL, dtypes.float32, (), (name, KEYS, Space.PRIVATE))
+    def buffer(name: str, dtype: DType = weighs) -> UOp:
+        return UOp(Ops.LOCAL, dtype, (), (name, KEYS, Space.PRIVATE))
 
     dot = (one.load(q * WIDTH + t) * two.load(s * WIDTH + t)).reduce(Ops.ADD, t)
-    scores = buffer("scores")
+    scores = buffer("scores", dtypes.float32)
     scores = scores.after(scores.store(s, dot).end(s))
     top = (scores.load(m) * 0.5).reduce(Ops.MAX, m)
     weights = buffer("weights")
-    weight = power((scores.load(e) * 0.5 + top * -1.0) * base)
+    weight = power((scores.load(e) * 0.5 + top * -1.0) * base).cast(weighs)
     weights = weights.after(weights.store(e, weight).end(e))
     last = weights
     if divided:
         shares = buffer("shares")
         total = weights.load(n).reduce(Ops.ADD, n)
-        value = weights.load(f) * UOp(
-            Ops.FDIV, dtypes.float32, (UOp.const(dtypes.float32, 1), total)
-        )
+        value = weights.load(f) * UOp(Ops.FDIV, weighs, (UOp.const(weighs, 1), total))
         last = shares.after(shares.store(f, value).end(f))
-    total = (last.load(r) * three.load(r * WIDTH + d)).reduce(Ops.ADD, r)
+    total = (last.load(r) * three.load(r * WIDTH + d).cast(weighs)).reduce(Ops.ADD, r)
     out = kernels.param(0, QUERIES * WIDTH)
-    return kernels.kernel("attention", out.store(q * WIDTH + d, total).end(q, d))
+    return kernels.kernel(
+        "attention", out.store(q * WIDTH + d, total.cast(dtypes.float32)).end(q, d)
+    )
 
 
 def run(sink: UOp, schedule: tuple[Action, ...], *arrays: np.ndarray[Any, Any]) -> Any:
@@ -109,6 +116,15 @@ def test_infinite_scores_and_nan_mean_what_they_mean_in_whole_rows() -> None:
         found = run(sink, SCHEDULES["blocks"], q, k, v)
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-6)
         assert np.isfinite(found).all() == (change is None)
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_weights_may_be_of_another_dtype_than_scores(divided: bool) -> None:
+    arrays = inputs()
+    sink = attention(divided=divided, weighs=dtypes.float64)
+    with using(SPEC=True):
+        found = run(sink, SCHEDULES["rows of blocks"], *arrays)
+    np.testing.assert_allclose(found, run(sink, (), *arrays), rtol=2e-5, atol=1e-6)
 
 
 def test_no_buffer_of_a_whole_row_is_left() -> None:

@@ -43,9 +43,14 @@ def conflict_error(graph: EGraph) -> errors.RewriteError:
         codes.DISJOINT_INTERVALS: "disjoint ranges of values",
         codes.DISJOINT_REMAINDERS: "different remainders",
     }[c.kind]
+    both = f"{_shown_class(graph, c.a)} with {_shown_fact(graph, a)}"
+    if c.a == c.b:
+        # what was to be added to the class has none of its own
+        both += ", and what is said to equal it"
+    else:
+        both += f", and {_shown_class(graph, c.b)} with {_shown_fact(graph, b)}"
     return errors.RewriteError(
-        f"{who} would put {what} into one class: {_shown_class(graph, c.a)} with "
-        f"{_shown_fact(graph, a)}, and {_shown_class(graph, c.b)} with {_shown_fact(graph, b)}",
+        f"{who} would put {what} into one class: {both}",
         remedy="It does not hold for every value, so it is no equality.",
     )
 

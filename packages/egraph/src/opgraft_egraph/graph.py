@@ -10,7 +10,7 @@ from opgraft.api import EqualitySet, PatternMatcher, UOp, errors
 from opgraft_egraph import codes
 from opgraft_egraph.analysis import Analysis, values_of
 from opgraft_egraph.callbacks import Callbacks, LearntError
-from opgraft_egraph.codes import SWAPPED
+from opgraft_egraph.codes import NONE, SWAPPED
 from opgraft_egraph.conflicts import analysis_error, conflict_error
 from opgraft_egraph.cost import Prices, price_function, seed_cost
 from opgraft_egraph.engine import Engine, EngineMaker, Fact, NodeRow, default_engine
@@ -267,7 +267,11 @@ class EGraph:
                 terms[c] = engine.term_stamp(c), self.number(fact)
                 stack.pop()
                 continue
-            row = engine.node(engine.best(c)[0])
+            best = engine.best(c)[0]
+            if best == NONE:
+                # a conflict ended the rebuild before it came to what was added last
+                raise self._conflict()
+            row = engine.node(best)
             missing = [k for k in row.kids if not self._is_current(k)]
             if missing:
                 stack += missing

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from opgraft.api import errors
 from opgraft_egraph.codes import CALLBACKS, CONFLICT, NO_MEMORY, STOPS
 from opgraft_egraph.engine import Engine, Limits
+
+_MOST: Final = 0xFFFFFFFF
 
 
 class Schedule(NamedTuple):
@@ -24,9 +27,12 @@ class Schedule(NamedTuple):
     ban_rounds: int = 5
 
     def limits(self, power_of_two: float = -1.0) -> Limits:
-        return Limits(
-            *(self.nodes, self.rounds, self.matches, self.ban_rounds, self.seconds, power_of_two)
-        )
+        counts = (self.nodes, self.rounds, self.matches, self.ban_rounds)
+        if min(counts) < 0 or not self.seconds >= 0:
+            raise errors.OpgraftError(f"{self}: no limit is below 0")
+        # more than an engine can count is no limit that anything reaches
+        nodes, rounds, matches, ban_rounds = (min(count, _MOST) for count in counts)
+        return Limits(nodes, rounds, matches, ban_rounds, self.seconds, power_of_two)
 
 
 FAST: Final = Schedule(nodes=2_000, rounds=2, seconds=0.010, matches=64, ban_rounds=2)
@@ -107,7 +113,7 @@ def saturate(
     first = engine.counts().round
     limits = schedule.limits(power_of_two)
     if limits.rounds:
-        limits = limits._replace(rounds=first + limits.rounds)
+        limits = limits._replace(rounds=min(first + limits.rounds, _MOST))
     engine.set_limits(limits)
     ready = prepare or engine.refresh
     ready()

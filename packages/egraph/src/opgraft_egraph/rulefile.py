@@ -32,6 +32,8 @@ def read_rules(path: str | Path) -> list[Rewrite]:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise errors.ParseError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise errors.ParseError(f"{path} is no text in UTF-8: {error}") from error
     return parse_rules(text, str(path))
 
 

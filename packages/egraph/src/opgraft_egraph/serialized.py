@@ -37,7 +37,10 @@ class Serialized:
 
     def __init__(self, data: Mapping[str, Any], name: str = "the e-graph") -> None:
         self.name: Final = name
-        self.nodes: Final[dict[str, Any]] = dict(self._part(data, "nodes"))
+        nodes = self._part(data, "nodes")
+        if not isinstance(nodes, Mapping):
+            raise errors.ParseError(f"{name}: 'nodes' is to be an object: an id and a node each")
+        self.nodes: Final[dict[str, Any]] = dict(nodes)
         self.ids: Final = list(self.nodes)
         self._class_of: Final[dict[str, str]] = {}
         for id_, node in self.nodes.items():
@@ -48,7 +51,10 @@ class Serialized:
         for cls in self._class_of.values():
             numbers.setdefault(cls, len(numbers))
         self.classes: Final = list(numbers)
-        roots = [str(root) for root in self._part(data, "root_eclasses")]
+        given = self._part(data, "root_eclasses")
+        if not isinstance(given, list | tuple):
+            raise errors.ParseError(f"{name}: 'root_eclasses' is to be a list of classes")
+        roots = [str(root) for root in given]
         for root in roots:
             if root not in numbers:
                 raise errors.ParseError(f"{name}: root {root!r} is no class: it has no node")
@@ -59,7 +65,7 @@ class Serialized:
         self.problem: Final = Problem(
             [numbers[self._class_of[id_]] for id_ in self.ids],
             self._repeats,
-            [float(self.nodes[id_].get("cost", 1.0)) for id_ in self.ids],
+            [self._cost(id_) for id_ in self.ids],
             [numbers[root] for root in roots],
         )
 
@@ -72,6 +78,8 @@ class Serialized:
             raise errors.ParseError(f"{path} cannot be read: {error.strerror}") from error
         except ValueError as error:
             raise errors.ParseError(f"{path} is not JSON: {error}") from error
+        except RecursionError as error:
+            raise errors.ParseError(f"{path} is no e-graph: its JSON is nested deeply") from error
         if not isinstance(data, dict):
             raise errors.ParseError(f"{path}: an object with nodes and root_eclasses is expected")
         return cls(data, str(path))
@@ -82,7 +90,19 @@ class Serialized:
         return data[key]
 
     def _kids(self, id_: str) -> list[str]:
-        return [str(kid) for kid in self.nodes[id_].get("children", ())]
+        kids = self.nodes[id_].get("children", ())
+        if not isinstance(kids, list | tuple):
+            raise errors.ParseError(f"{self.name}: node {id_!r}: 'children' is to be a list of ids")
+        return [str(kid) for kid in kids]
+
+    def _cost(self, id_: str) -> float:
+        cost = self.nodes[id_].get("cost", 1.0)
+        try:
+            if isinstance(cost, int | float):
+                return float(cost)
+        except OverflowError:  # a whole number without limits
+            pass
+        raise errors.ParseError(f"{self.name}: node {id_!r} costs {cost!r:.40}: no number")
 
     def _child(self, id_: str, kid: str) -> str:
         found = self._class_of.get(kid)
@@ -106,6 +126,8 @@ class Serialized:
         return self._answer(found)
 
     def _answer(self, found: Solution) -> Answer:
+        if math.isinf(found.cost):
+            raise errors.OpgraftError(f"{self.name}: the cheapest term costs more than a float can")
         choices = {self.classes[cls]: self.ids[node] for cls, node in found.choice.items()}
         return Answer(
             *(choices, found.cost, found.proved, found.seconds, found.lower, found.how),

@@ -41,6 +41,8 @@ from opgraft_egraph.report import UNLIMITED, Report, Schedule, saturate
 Tree: TypeAlias = "str | tuple[Tree, ...]"
 _TOKEN: Final = re.compile(r"[()]|[^\s()]+")
 _NUMBER: Final = re.compile(r"-?\d+")
+_DIGITS: Final = 40
+"""More than the largest number has; Python refuses to read some thousands of them."""
 
 
 def parse_term(text: str) -> Tree:
@@ -190,7 +192,13 @@ class TermGraph:
         return HeadRow(meaning, self._dtype, arity, commutative, cost=cost)
 
     def _is_number(self, name: str) -> bool:
-        return self.numbers and _NUMBER.fullmatch(name) is not None
+        """Whether an engine can hold it as a number: larger ones are names like any other."""
+        return (
+            self.numbers
+            and _NUMBER.fullmatch(name) is not None
+            and len(name) <= _DIGITS
+            and codes.LEAST < int(name) < codes.MOST
+        )
 
     def _compile(self, rule: Rewrite) -> None:
         slots: dict[str, int] = {}

@@ -20,7 +20,7 @@ from opgraft_tensor.extents import in_use, is_variable
 from opgraft_tensor.graph import Shape, shape
 from opgraft_tensor.realize import device_of
 from opgraft_tensor.sizes import shown
-from opgraft_tensor.storage import Storage, buffer_node, hold, watch
+from opgraft_tensor.storage import Storage, buffer_node, hold, moving, watch
 
 if TYPE_CHECKING:
     from typing import Self
@@ -139,16 +139,20 @@ class Base:
         """Let this tensor stand for another node from now on."""
         if watch.moved is not None:
             watch.moved[id(self)] = None
+        moving.acquire()
         self._storage = None
         self._uop = uop
+        moving.release()
 
     def _stand_for_memory(self, storage: Storage) -> None:
         """Let this tensor stand for the value in this memory; its node is made when asked for."""
         if watch.moved is not None:
             watch.moved[id(self)] = None
+        moving.acquire()
         self._storage = storage
         with suppress(AttributeError):  # it was missing already
             del self._uop
+        moving.release()
 
     # ---- operands
 

@@ -22,7 +22,15 @@ from opgraft_tensor import autograd, graph
 from opgraft_tensor.exchange import fill_buffer
 from opgraft_tensor.realize import realize
 from opgraft_tensor.recording import CaptureError, recording
-from opgraft_tensor.storage import Storage, buffer_node, hold, live_holders, watch
+from opgraft_tensor.storage import (
+    Storage,
+    buffer_node,
+    hold,
+    live_holders,
+    looking,
+    moving,
+    watch,
+)
 from opgraft_tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -160,6 +168,8 @@ class Capture:
         self._assigned: list[Argument | Known] = []
         self._inner: list[Tensor] = []
         """The tensors that the function gets in the place of its arguments."""
+        self._entered: list[tuple[Tensor, UOp, Tensor | None, Argument]] = []
+        """They, once each, as they are given to it: the node, the gradient, where."""
 
     # ---- what the recorder is told
 
@@ -231,12 +241,13 @@ class Capture:
         for holder in live_holders():
             if isinstance(holder, Tensor):
                 address = Known(weakref.ref(holder))
-                made = self._placeholder(holder, holder.uop, address)
-                original = _Original(address.reference, holder.uop, holder.grad, made)
-                hold(original)
-                self._originals.append(original)
-        for holder, original in self._alive():
-            holder._move(original.placeholder)
+                with moving:  # another thread may be about to assign to it
+                    uop = holder.uop
+                    made = self._placeholder(holder, uop, address)
+                    original = _Original(address.reference, uop, holder.grad, made)
+                    hold(original)
+                    self._originals.append(original)
+                    holder._move(made)
         for _, original in self._alive():
             if original.grad is not None:
                 owner = Known(original.reference)
@@ -250,8 +261,9 @@ class Capture:
 
     def _restore(self) -> None:
         for holder, original in self._alive():
-            if holder.uop is original.placeholder:
-                holder._move(original.uop)
+            with moving:
+                if holder.uop is original.placeholder:
+                    holder._move(original.uop)
             storage = original.placeholder.arg
             if storage.source is None and original.uop.arg is not storage:
                 # another thread may have made something of the placeholder, which shares memory
@@ -279,6 +291,9 @@ class Capture:
                     # an argument that is a value as it is, or what the function knew, is read, too
                     self.reads([t.uop.arg for t in tensors])
                     self._refuse_known_arguments()
+            except BaseException:
+                self._leave()
+                raise
             finally:
                 self._restore()
         self.recording.values = [(t.uop.arg, address) for t, address in values]
@@ -305,6 +320,7 @@ class Capture:
                 for holder, original in self._alive():
                     holder._move(original.placeholder)
                     holder.grad = original.grad
+                self._entered = []  # nor is anything done to an argument
                 raise known_argument()
 
     def _enter(self) -> None:
@@ -383,7 +399,8 @@ class Capture:
             for holder, original in self._alive()
             if id(holder) in moved or holder.grad is not original.grad
         ]
-        fresh = {id(t): t for t in [r() for r in born] if t is not None}
+        with looking:
+            fresh = {id(t): t for t in [r() for r in born] if t is not None}
         for owner, node, grad, address in owners:
             if owner.uop is not node or owner.grad is not grad:
                 self._assigned.append(address)
@@ -416,6 +433,13 @@ def known_argument() -> CaptureError:
         "a captured function is given a tensor that it knows from elsewhere, and assigns to it",
         remedy="Let it have the tensor one way: as an argument, or from elsewhere.",
     )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No other thread keeps tensors alive by looking at all of them: who is alive is wanted."""
+    with _capturing, looking:
+        yield
 
 
 @contextmanager

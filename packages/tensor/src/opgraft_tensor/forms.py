@@ -7,6 +7,7 @@ structure, tensors and variable sizes leave a place, everything else stands for 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -45,7 +46,8 @@ def taken_apart(
         return (type(value), *[taken_apart(v, tensors, sizes, result) for v in value])
     if type(value) is dict:
         keys = tuple(value)
-        return (dict, keys, *[taken_apart(value[k], tensors, sizes, result) for k in keys])
+        told = tuple([_exact(k) for k in keys])
+        return (dict, told, keys, *[taken_apart(value[k], tensors, sizes, result) for k in keys])
     if type(value) is slice:
         parts = (value.start, value.stop, value.step)
         return (slice, *[taken_apart(v, tensors, sizes, result) for v in parts])
@@ -74,11 +76,34 @@ def taken_apart(
             "tuple or dict of such, and not hashable",
             remedy="Take what it holds apart, or give an object that is compared by identity.",
         ) from None
-    return (Value, type(value), value)
+    return (Value, _exact(value), value)
 
 
 class Value:
-    """Marks a Python value in a form: 1, 1.0 and True are equal, but not of one kind."""
+    """Marks a Python value in a form, after what tells it from values that are equal to it."""
+
+
+def _exact(value: Any) -> Any:
+    """What tells a hashable value from equal ones that a function may treat in another way: 1, 1.0
+    and True, or 0.0 and -0.0, also where they are inside of it. Who writes an `__eq__` of their own
+    says with it what is one kind."""
+    kind = type(value)
+    if kind is float:
+        return kind, value.hex()
+    if kind is complex:
+        return kind, value.real.hex(), value.imag.hex()
+    if kind is frozenset:
+        return kind, frozenset([_exact(v) for v in value])
+    if isinstance(value, tuple):
+        return (kind, *[_exact(v) for v in value])
+    if kind is range:
+        return kind, value.start, value.stop, value.step
+    if (kind.__module__, kind.__name__) == ("decimal", "Decimal"):  # 1.0 and 1.00
+        return kind, str(value)
+    equality: object = kind.__eq__
+    if is_dataclass(value) and equality is not object.__eq__:
+        return (kind, *[_exact(getattr(value, f.name)) for f in fields(value) if f.compare])
+    return kind
 
 
 def put_together(
@@ -100,6 +125,6 @@ def _filled(form: Any, tensors: Iterator[Tensor], values: Mapping[str, int]) -> 
         variable, usual = parts
         return variable.bind(values.get(variable.name, usual))
     if kind is dict:
-        return dict(zip(parts[0], [_filled(p, tensors, values) for p in parts[1:]]))
+        return dict(zip(parts[1], [_filled(p, tensors, values) for p in parts[2:]]))
     items = [_filled(p, tensors, values) for p in parts]
     return kind(*items) if kind is slice or hasattr(kind, "_fields") else kind(items)

@@ -27,6 +27,7 @@ from opgraft_tensor.capture import (
     Launched,
     Recording,
     known_argument,
+    undisturbed,
 )
 from opgraft_tensor.devices import open_device
 from opgraft_tensor.exchange import fill_buffer, host_values
@@ -249,11 +250,12 @@ def _alive(address: Address, tensors: Sequence[Tensor]) -> Tensor:
 
 def _followed(values: list[Value]) -> list[Value]:
     """The values that somebody waits for: a temporary of the function is gone by now."""
-    return [
-        (storage, address)
-        for storage, address in values
-        if not isinstance(address, Known) or address.reference() is not None
-    ]
+    with undisturbed():
+        return [
+            (storage, address)
+            for storage, address in values
+            if not isinstance(address, Known) or address.reference() is not None
+        ]
 
 
 def _with_own_memory(

@@ -10,6 +10,7 @@ number is another. Elsewhere it may be used as the number that it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Final
 
 from opgraft_tensor.extents import Extent, Sized
@@ -31,12 +32,14 @@ class Variable:
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise ValueError(f"a variable's name is an identifier, not {self.name!r}")
+        object.__setattr__(self, "low", index(self.low))  # np.int64(3) and True are numbers
+        object.__setattr__(self, "high", index(self.high))
         if not 1 <= self.low <= self.high:
             raise ValueError(f"{self.name}: sizes from {self.low} to {self.high}; at least 1")
 
     def bind(self, value: int) -> Bound:
         """The size with its value for what is computed next."""
-        number = value.__index__()
+        number = index(value)
         if not self.low <= number <= self.high:
             raise ValueError(f"{self.name} is bound to {number}, not in {self.low} .. {self.high}")
         return Bound(self, number)

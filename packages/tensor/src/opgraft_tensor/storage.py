@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from opgraft.dtype import DType
 from opgraft.errors import DeviceError
+from opgraft.forking import ForkLock
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 
@@ -114,6 +115,11 @@ def kept(uop: UOp) -> UOp | None:
     return None if found is None or found.arg.lost else found
 
 
+moving: Final = ForkLock()
+"""Held while a tensor is told to stand for another node: a capture does so to all tensors of the
+process, and what another thread did to one meanwhile must stay."""
+
+
 class Holder(Protocol):
     """A live object that will want the value of its `uop`: a Tensor."""
 
@@ -125,6 +131,10 @@ class Holder(Protocol):
 # only when memory might be overwritten. Adding and taking out are single steps of the interpreter.
 _holders: Final[dict[weakref.ref[Any], None]] = {}
 _forget: Final = _holders.__delitem__
+
+looking: Final = ForkLock()
+"""Held by who looks at all live tensors, as nothing of them dies meanwhile: with it, a tensor that
+is alive is one that somebody waits for."""
 
 
 class _Watch(threading.local):
@@ -154,4 +164,5 @@ def live_holders() -> list[Holder]:
 
 def live_handles() -> list[UOp]:
     """What all live tensors of the process hold now: nodes whose values may still be asked for."""
-    return [h.uop for h in live_holders()]
+    with looking:
+        return [h.uop for h in live_holders()]

@@ -76,8 +76,8 @@ def settle_choices(sink: UOp) -> UOp:
 
 def _boundary(n: UOp, loop: UOp) -> int | None:
     """The first value of a loop for which a comparison with a number has its other result."""
-    if n.op is not Ops.CMPLT:
-        return None
+    if n.op is not Ops.CMPLT or not n.src[0].dtype.is_index:
+        return None  # numbers of data have no place in a loop
     (left, shift), (right, other) = (_shifted(s) for s in n.src)
     if left is loop and right is None:
         return other - shift

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from opgraft.dtype import Scalar
+from opgraft.dtype import DType, Scalar
 from opgraft.ir.argument import writable_as_text
 from opgraft.ir.evaluate import alu
 from opgraft.ir.loops import substitute_free
@@ -227,8 +227,9 @@ class _Blocked:
 
     def run(self) -> dict[UOp, UOp]:
         found, block, dtype = self.found, self.block, self.found.greatest.dtype
+        weighs = found.exponential.dtype  # which may be another one than that of scores
         own = self._range(self.size, "s")
-        scores = self._local(self.size)
+        scores = self._local(self.size, dtype)
         value = self._inlined(substitute_free(found.greatest.src[0], {self.loop: self._at(own)}))
         scores = scores.after(scores.store(own, value).end(own))
         k = self._range(self.size, "k", AxisKind.REDUCE)
@@ -236,14 +237,14 @@ class _Blocked:
         low = UOp.const(dtype, -math.inf)
         base = top.eq(low).where(UOp.const(dtype, 0.0), top)
         each = self._range(self.size, "e")
-        weights = self._local(self.size)
+        weights = self._local(self.size, weighs)
         weight = self._exponential(scores.load(each), base)
         weights = weights.after(weights.store(each, weight).end(each))
-        tops = self._local(self.blocks)
+        tops = self._local(self.blocks, dtype)
         tops = tops.after(tops.store(block, top).end(block))
         m, f = self._range(self.blocks, "m", AxisKind.REDUCE), self._range(self.blocks, "f")
         common = tops.load(m).reduce(Ops.MAX, m)
-        factors = self._local(self.blocks)
+        factors = self._local(self.blocks, weighs)
         factors = factors.after(factors.store(f, self._exponential(tops.load(f), common)).end(f))
         made: dict[UOp, UOp] = {}
         for reduce, load in found.sums.items():
@@ -266,7 +267,7 @@ class _Blocked:
         body = reduce.src[0].substitute({load: weights.load(i)})
         body = substitute_free(body, {load.src[1]: self._at(i), **inner})
         body = body.substitute({weights.load(self._at(i)): weights.load(i)})
-        parts = self._local(self.blocks * span)
+        parts = self._local(self.blocks * span, reduce.dtype)
         place = self._place(self.block, list(inner.values()), free)
         store = parts.store(place, body.reduce(Ops.ADD, i)).end(self.block, *inner.values())
         parts = parts.after(store)
@@ -298,10 +299,10 @@ class _Blocked:
     def _range(self, size: int, suffix: str, kind: AxisKind = AxisKind.LOOP) -> UOp:
         return UOp.range(size, fresh(self.kernel, f"{self.loop.arg[0]}.{suffix}"), kind)
 
-    def _local(self, size: int) -> UOp:
+    def _local(self, size: int, dtype: DType) -> UOp:
         taken = {n.arg[0] for n in self.kernel.nodes if n.op is Ops.LOCAL}
         while f"part{self.names}" in taken:
             self.names += 1
         name = f"part{self.names}"
         self.names += 1
-        return UOp(Ops.LOCAL, self.found.greatest.dtype, (), (name, size, Space.PRIVATE))
+        return UOp(Ops.LOCAL, dtype, (), (name, size, Space.PRIVATE))

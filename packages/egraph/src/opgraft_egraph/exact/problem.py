@@ -99,7 +99,11 @@ class Problem:
 
     def cost(self, units: int) -> float:
         """A sum of prices as the number that it was given as."""
-        return float(units * self.unit)
+        try:
+            return float(units * self.unit)
+        except OverflowError:
+            # no float is as large: what sums of floats give
+            return math.inf
 
     def reached(self, choice: Mapping[int, int]) -> dict[int, int]:
         """The part of a choice that the roots need."""

@@ -80,9 +80,11 @@ class Region:
 
     def _stood_for(self, n: UOp) -> UOp | None:
         """What a node of a tier's result stands for. A value is known by its buffer, wherever that
-        is read by then: equalities may have given the place another form."""
+        is read by then: equalities may have given the place another form. A load from what
+        stands for a buffer is a load of the tier's own."""
         if n.op is Ops.LOAD:
-            return self._arrays.get(n.src[0])
+            stood_for = self._arrays.get(n.src[0])
+            return stood_for if stood_for is not None and _is_value(stood_for) else None
         if n.op is Ops.PARAM:
             stood_for = self._arrays.get(n)
             return None if stood_for is None or _is_value(stood_for) else stood_for

@@ -115,9 +115,12 @@ def read_statements(path: str | Path) -> Iterator[tuple[str, str]]:
             if rows.fieldnames is None or not {"ID", "Expression"} <= set(rows.fieldnames):
                 raise errors.ParseError(f"{path}: the columns ID and Expression are expected")
             for row in rows:
-                yield row["ID"], row["Expression"]
+                # a line that is too short has none of the last columns
+                yield row["ID"] or "", row["Expression"] or ""
     except OSError as error:
         raise errors.ParseError(f"{path} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise errors.ParseError(f"{path} is no CSV file in UTF-8: {error}") from error
 
 
 def variables(statement: UOp) -> dict[str, UOp]:
