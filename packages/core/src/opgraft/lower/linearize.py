@@ -25,27 +25,12 @@ from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp, toposort
 from opgraft.lower.operations import count_operations
 from opgraft.lower.reach import meet, reads_element, reads_its_target
+from opgraft.lower.statements import Statement, fill_together, in_order, keep_inside
 from opgraft.opt.axes import store_of, target_of
 
 _LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
 _ADDING: Final = frozenset({Ops.DOT, Ops.MATRIX})
 _ZERO: Final = UOp.const(dtypes.int32, 0)
-
-
-@dataclass(eq=False)
-class _Statement:
-    """An effect or a REDUCE: what it computes, the loops of its own, what must be done before."""
-
-    node: UOp
-    own: tuple[UOp, ...]
-    free: frozenset[UOp]
-    needs: list[_Statement] = field(default_factory=list)
-    readers: list[_Statement] = field(default_factory=list)
-    """Statements that read what this one overwrites: before it, where both are carried out."""
-
-    @property
-    def is_reduce(self) -> bool:
-        return self.node.op is Ops.REDUCE
 
 
 @dataclass(eq=False)
@@ -59,8 +44,8 @@ class _Block:
     """Nodes whose value was computed here, to be forgotten at the end of the block."""
 
 
-Work = tuple[_Statement, tuple[UOp, ...]]
-_Order = dict[_Statement, list[_Statement]]
+Work = tuple[Statement, tuple[UOp, ...]]
+_Order = dict[Statement, list[Statement]]
 
 
 def linearize(sink: UOp, fma: frozenset[DType] = frozenset()) -> LinearProgram:
@@ -77,19 +62,19 @@ class _Linearizer:
         self.sink = sink
         self.fma = fma
         self.nodes = sink.toposort()
-        self.statements: dict[UOp, _Statement] = {}
+        self.statements: dict[UOp, Statement] = {}
         self.blocks: list[_Block] = []
         self.values: dict[UOp, tuple[UOp, int]] = {}  # node -> (instruction, depth of its block)
         self.opened: dict[UOp, int] = {}  # RANGE -> depth of its block
         self.registers = 0
         self.scan_outside = self._scan_order()
         self.parallel = self._parallel_range()
-        self.ordered: list[_Statement] = []
-        self.registers_of: dict[_Statement, UOp] = {}
+        self.ordered: list[Statement] = []
+        self.registers_of: dict[Statement, UOp] = {}
         self.storing: UOp | None = None  # the STORE to a LOCAL whose value is being computed
         self.shared: frozenset[UOp] = frozenset()
         """STOREs that several statements carry out, in fewer loops or more."""
-        self.carried: dict[_Statement, frozenset[UOp]] = {}
+        self.carried: dict[Statement, frozenset[UOp]] = {}
         self.stored: dict[UOp, None] = {}
         self.loads: dict[UOp, UOp] = {}  # instruction -> what it was made of
 
@@ -112,17 +97,17 @@ class _Linearizer:
             raise LoweringError(f"a kernel has one parallel axis, this one has {names}")
         return found[0] if found else None
 
-    def _collect(self) -> list[_Statement]:
+    def _collect(self) -> list[Statement]:
         """Statements in an order in which each stands after those it needs."""
         effects = set(self.sink.src)
         for n in self.nodes:
             if n.op is Ops.AFTER:
                 effects.update(n.src[1:])
-        below: dict[UOp, tuple[_Statement, ...]] = {}
-        ordered: list[_Statement] = []
+        below: dict[UOp, tuple[Statement, ...]] = {}
+        ordered: list[Statement] = []
         written = {target_of(e) for e in effects}
         # PARAM -> who LOADs its old data, and does not store to it itself
-        readers: dict[UOp, list[tuple[_Statement, UOp]]] = {}
+        readers: dict[UOp, list[tuple[Statement, UOp]]] = {}
         plain: dict[UOp, tuple[UOp, ...]] = {}  # node -> LOADs without AFTER of what is written
         for n in self.nodes:
             needs = tuple(dict.fromkeys(s for source in n.src for s in below[source]))
@@ -131,7 +116,7 @@ class _Linearizer:
                 reads = tuple(dict.fromkeys((*reads, n)))
             if n.op is Ops.REDUCE or n in effects:
                 own = n.src[1:] if n.op in (Ops.REDUCE, Ops.END) else ()
-                made = _Statement(n, own, frozenset(n.ranges), list(needs))
+                made = Statement(n, own, frozenset(n.ranges), list(needs))
                 self.statements[n] = made
                 ordered.append(made)
                 target = None if made.is_reduce else target_of(n)
@@ -148,9 +133,9 @@ class _Linearizer:
                 statement.readers = list(dict.fromkeys(r for r, load in found if meet(load, store)))
         stores = Counter(store_of(s.node) for s in ordered if not s.is_reduce)
         self.shared = frozenset(store for store, count in stores.items() if count > 1)
-        _fill_together(ordered)
-        ordered = _sorted(ordered)
-        _keep_inside(ordered)
+        fill_together(ordered)
+        ordered = in_order(ordered)
+        keep_inside(ordered)
         return ordered
 
     # ---- blocks
@@ -181,17 +166,24 @@ class _Linearizer:
     def _fill(self, block: _Block, given: list[Work]) -> None:
         """Carry out the given statements in this block, and whatever they need here."""
         work = self._here(block, given)
-        waiting: dict[_Statement, tuple[UOp, ...]] = dict(work)
+        waiting: dict[Statement, tuple[UOp, ...]] = dict(work)
         before, overwritten = self._order_within(list(waiting))
+        reading_no_more: set[Statement] = set()
         while waiting:
             free = [s for s in waiting if not any(n in waiting for n in before[s])]
             ready = [s for s in free if not any(n in waiting for n in overwritten[s])]
             ready = self._in_company(ready, waiting)
             if not ready:
                 ready = self._entangled(free, waiting, overwritten)
-                for statement in ready:
-                    if not waiting[statement]:
-                        self._fetch(block, statement)
+                fetched = [s for s in ready or free if not waiting[s] and s not in reading_no_more]
+                for statement in fetched:
+                    self._fetch(block, statement)
+                if fetched and not ready:
+                    # loops may store now to what these have read; these store after them
+                    reading_no_more.update(fetched)
+                    for others in overwritten.values():
+                        others[:] = [n for n in others if n not in reading_no_more]
+                    continue
             if not ready:
                 names = ", ".join(s.node.op.name for s in waiting)
                 raise LoweringError(f"statements wait for each other: {names}")
@@ -243,8 +235,8 @@ class _Linearizer:
 
     def _here(self, block: _Block, given: list[Work]) -> list[Work]:
         """The given statements and all they need that belongs into this block."""
-        found: dict[_Statement, tuple[UOp, ...]] = dict(given)
-        seen: set[_Statement] = set(found)
+        found: dict[Statement, tuple[UOp, ...]] = dict(given)
+        seen: set[Statement] = set(found)
         stack = list(reversed(list(found)))
         while stack:
             for need in stack.pop().needs:
@@ -257,15 +249,15 @@ class _Linearizer:
         position = {s: i for i, s in enumerate(self.ordered)}
         return sorted(found.items(), key=lambda item: position[item[0]])
 
-    def _order_within(self, here: list[_Statement]) -> tuple[_Order, _Order]:
+    def _order_within(self, here: list[Statement]) -> tuple[_Order, _Order]:
         """For each statement of a block the others of the block that must come before it:
         those whose results it needs, and those that read what it overwrites."""
         wanted = set(here)
         before: _Order = {}
-        closure: dict[_Statement, dict[_Statement, None]] = {}
+        closure: dict[Statement, dict[Statement, None]] = {}
         for statement in here:
-            found: dict[_Statement, None] = {}
-            seen: dict[_Statement, None] = {}
+            found: dict[Statement, None] = {}
+            seen: dict[Statement, None] = {}
             stack = list(statement.needs)
             while stack:
                 need = stack.pop()
@@ -292,17 +284,17 @@ class _Linearizer:
 
     def _entangled(
         self,
-        free: list[_Statement],
-        waiting: dict[_Statement, tuple[UOp, ...]],
+        free: list[Statement],
+        waiting: dict[Statement, tuple[UOp, ...]],
         overwritten: _Order,
-    ) -> list[_Statement]:
+    ) -> list[Statement]:
         """Statements that each overwrite what another reads, and wait for nothing else.
 
         Where they share their next loop they meet at the same element in each iteration (in place
         is a placement decided by that): the block inside can order them. Where no loop is left,
         their values can be computed before the first of them stores.
         """
-        groups: dict[UOp | None, list[_Statement]] = {}
+        groups: dict[UOp | None, list[Statement]] = {}
         for statement in free:
             left = waiting[statement]
             loop = self._next_range(statement, left) if left else None
@@ -314,8 +306,8 @@ class _Linearizer:
         return []
 
     def _in_company(
-        self, ready: list[_Statement], waiting: dict[_Statement, tuple[UOp, ...]]
-    ) -> list[_Statement]:
+        self, ready: list[Statement], waiting: dict[Statement, tuple[UOp, ...]]
+    ) -> list[Statement]:
         """Those that need not wait for one that will carry out a STORE of theirs, too, for what it
         reads there: each in loops of its own both would store, in place twice."""
         if not self.shared:
@@ -324,7 +316,7 @@ class _Linearizer:
         alone = [s for s in ready if all(self._carried(s).isdisjoint(other) for other in late)]
         return alone or ready
 
-    def _carried(self, statement: _Statement) -> frozenset[UOp]:
+    def _carried(self, statement: Statement) -> frozenset[UOp]:
         """The STOREs of several statements that this one carries out, itself or on the way."""
         found = self.carried.get(statement)
         if found is None:
@@ -338,13 +330,13 @@ class _Linearizer:
             found = self.carried[statement] = frozenset(stores) & self.shared
         return found
 
-    def _fetch(self, block: _Block, statement: _Statement) -> None:
+    def _fetch(self, block: _Block, statement: Statement) -> None:
         """Compute what an effect will store, and where, so that it reads nothing any more."""
         if not statement.is_reduce:
             for source in store_of(statement.node).src[1:]:
                 self._value(block, source)
 
-    def _next_range(self, statement: _Statement, left: tuple[UOp, ...]) -> UOp:
+    def _next_range(self, statement: Statement, left: tuple[UOp, ...]) -> UOp:
         """The loop that a statement opens next: in its own order, but the ranges of a SCAN last."""
         remaining = set(left)
         for loop in left:
@@ -400,7 +392,7 @@ class _Linearizer:
 
     # ---- statements
 
-    def _open_register(self, block: _Block, statement: _Statement) -> None:
+    def _open_register(self, block: _Block, statement: Statement) -> None:
         n = statement.node
         register = self._new_register(block, n.dtype, identity(n.arg, n.dtype))
         self.registers_of[statement] = register
@@ -412,7 +404,7 @@ class _Linearizer:
         block.items.append(register.store(_ZERO, self._value(block, start)))
         return register
 
-    def _finish(self, block: _Block, statement: _Statement) -> None:
+    def _finish(self, block: _Block, statement: Statement) -> None:
         if statement.is_reduce:
             register = self.registers_of.pop(statement)
             result = UOp(Ops.LOAD, statement.node.dtype, (register, _ZERO))
@@ -421,7 +413,7 @@ class _Linearizer:
         else:
             self._know(block, statement.node, statement.node)
 
-    def _body(self, block: _Block, statement: _Statement) -> None:
+    def _body(self, block: _Block, statement: Statement) -> None:
         n = statement.node
         if statement.is_reduce:
             self._accumulate(block, self.registers_of[statement], n.arg, n.src[0])
@@ -551,49 +543,5 @@ class _Linearizer:
             self._know(home, n, total)
 
 
-def _fill_together(statements: list[_Statement]) -> None:
-    """Let all that fills one LOCAL stand in the same loops, whether it depends on them or not: the
-    buffer begins anew in each of their iterations."""
-    fills: dict[UOp, list[_Statement]] = {}
-    for statement in statements:
-        if not statement.is_reduce and target_of(statement.node).op is Ops.LOCAL:
-            fills.setdefault(target_of(statement.node), []).append(statement)
-    for together in fills.values():
-        free = frozenset().union(*(s.free for s in together))
-        for statement in together:
-            statement.free |= free
-
-
-def _keep_inside(ordered: list[_Statement]) -> None:
-    """Keep statements inside of loops that may have no iterations, as their users are: what they
-    load may not be there otherwise. `ordered`: each after those it needs."""
-    users: dict[_Statement, list[frozenset[UOp]]] = {}
-    for statement in reversed(ordered):
-        around = users.get(statement)
-        if around:
-            statement.free |= frozenset.intersection(*around)
-        inside = statement.free | frozenset(statement.own)
-        maybe_empty = frozenset(r for r in inside if r.src[0].vmin < 1)
-        for need in statement.needs:
-            users.setdefault(need, []).append(maybe_empty - frozenset(need.own))
-
-
 def _stores_param(n: UOp) -> bool:
     return n.op is Ops.STORE and target_of(n).op is Ops.PARAM
-
-
-def _sorted(statements: list[_Statement]) -> list[_Statement]:
-    """The statements, each after those it needs, else in the given order."""
-    done: dict[_Statement, None] = {}
-    for start in statements:
-        stack = [(start, False)]
-        while stack:
-            top, ready = stack.pop()
-            if top in done:
-                continue
-            if ready:
-                done[top] = None
-                continue
-            stack.append((top, True))
-            stack.extend((n, False) for n in reversed(top.needs) if n not in done)
-    return list(done)

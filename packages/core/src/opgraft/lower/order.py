@@ -26,6 +26,8 @@ class _Effect:
     store: UOp
     loops: tuple[UOp, ...]
     loads: tuple[UOp, ...]
+    fills: tuple[UOp, ...]
+    """Buffers that it reads, each after loops that fill it and stand in no other loop."""
 
 
 def order_effects(sink: UOp) -> UOp:
@@ -46,13 +48,14 @@ def order_effects(sink: UOp) -> UOp:
                 first[earlier].append(later)
             if _overwrites(b, a):
                 first[later].append(earlier)
-    if not any(first.values()):
+    fills = [_read_by_fills(e, effects) for e in effects]
+    if not any(first.values()) and not any(fills):
         return sink
     done: dict[int, UOp] = {}
     changed: dict[UOp, UOp] = {}  # stores, wherever they are named
     for i in _sorted(first):
         store = effects[i].store
-        waits = tuple(dict.fromkeys(done[j] for j in first[i]))
+        waits = tuple(dict.fromkeys([*fills[i], *(done[j] for j in first[i])]))
         if waits:
             rest = [part.substitute(changed) for part in store.src[1:]]
             changed[store] = store.with_src((store.src[0].after(*waits), *rest))
@@ -66,15 +69,33 @@ def _effect(n: UOp, written: set[UOp]) -> _Effect:
     while store.op is Ops.END:
         loops.extend(store.src[1:])
         store = store.src[0]
-    own = toposort((n,), lambda m: not _is_finished(m))
+    own = toposort((n,), lambda m: not _is_finished(m) and not _is_filled(m))
     loads = [m for m in own if m.op is Ops.LOAD and m.src[0] in written]
-    return _Effect(n, store, tuple(loops), tuple(loads))
+    fills = [m for m in own if _is_filled(m)]
+    return _Effect(n, store, tuple(loops), tuple(loads), tuple(fills))
 
 
 def _is_finished(n: UOp) -> bool:
     """Whether this is a buffer after another effect of the kernel: what that one loads, it has
     loaded by then. What fills a LOCAL is no effect of its own."""
     return n.op is Ops.AFTER and target_of(n).op is Ops.PARAM
+
+
+def _is_filled(n: UOp) -> bool:
+    """Whether this is a LOCAL after loops that stand in no other: all that they read, they have
+    read before any iteration of the effects that use it."""
+    return n.op is Ops.AFTER and target_of(n).op is Ops.LOCAL and not n.ranges
+
+
+def _read_by_fills(writer: _Effect, effects: list[_Effect]) -> tuple[UOp, ...]:
+    """What fills buffers from the array that an effect stores to: it is done before."""
+    array, found = target_of(writer.store), {}
+    for fill in dict.fromkeys(f for e in effects if e is not writer for f in e.fills):
+        below = fill.toposort()
+        reads = any(n.op is Ops.LOAD and n.src[0] is array for n in below)
+        if reads and writer.store not in below and fill not in writer.fills:
+            found.update(dict.fromkeys(fill.src[1:]))
+    return tuple(found)
 
 
 def _overwrites(writer: _Effect, reader: _Effect) -> bool:

@@ -50,9 +50,6 @@ class _Distribution:
         filled = [n for n in kernel.nodes if n.op is Ops.AFTER and loop in n.ranges]
         # also by what is the same in all iterations: the buffer begins anew in each
         self.refilled = frozenset(b for b in map(buffer_of, filled) if b.op is Ops.LOCAL)
-        stores = [n for n in kernel.nodes if n.op is Ops.STORE]
-        self.written = frozenset(b for n in stores if (b := buffer_of(n.src[0])).op is Ops.PARAM)
-        self.overwritten: set[UOp] = set()  # what fills read and an iteration stores
 
     def run(self) -> UOp:
         for n in self.kernel.nodes:
@@ -97,10 +94,6 @@ class _Distribution:
                 raise Refused(f"{name} is written by {store.op.name} on the way")
             if any(self._stores(m) for m in effect.toposort()):
                 raise Refused(f"what fills {name} reads what an iteration has stored")
-            self.overwritten |= self.written & set(effect.toposort())
-            if len(self.overwritten) > 1:
-                # each of their stores would have to wait for the others' whole loops
-                raise Refused(f"what fills {name} reads several arrays that iterations overwrite")
             row = UOp.range(self.extent, self._row(str(name)))
             index = self.loop * size + store.src[1]
             target = before if store.src[0] is local else store.src[0]
