@@ -126,6 +126,7 @@ def test_errors_stay_below_two_units_over_the_whole_range(op: Ops, dtype: DType)
     assert worst(op, dtype, spread(op, dtype, 2500)) <= BOUND[op]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("op", FUNCTIONS)
 def test_float32_errors_on_many_values(op: Ops) -> None:
     """Against NumPy's float64 functions, which are precise enough to judge float32."""

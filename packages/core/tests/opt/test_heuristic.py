@@ -32,7 +32,7 @@ def kinds(sink: UOp) -> dict[str, AxisKind]:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("name", kernels.NAMED)
+@pytest.mark.parametrize("name", sampled(kernels.NAMED, 2))
 def test_a_schedule_keeps_the_meaning(name: str, target: Target) -> None:
     sink = kernels.NAMED[name]()
     memory = fill(sink)

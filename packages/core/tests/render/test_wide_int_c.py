@@ -21,6 +21,7 @@ from opgraft.ir.linear import LinearProgram
 from opgraft.lower.decompose import decompositions, split_wide_integers
 from opgraft.render.c import CRenderer
 from opgraft.target import Target
+from tested import sampled
 
 from .kernels import call, elementwise, merged
 
@@ -80,7 +81,7 @@ def _apply(op: Ops, dtype: DType, *values: UOp) -> UOp:
     return graph_rewrite(UOp(op, dtype, values), decompositions(TARGET))
 
 
-@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("lanes", sampled([4, 1], 2))
 def test_every_operation_on_64_bits_in_words(
     compile_c: Callable[[str], ctypes.CDLL], lanes: int
 ) -> None:
