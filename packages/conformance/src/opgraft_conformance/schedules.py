@@ -376,6 +376,10 @@ def _lanes(action: Action) -> list[int]:
         return [action.factor]
     if isinstance(action, Tile):
         return [lanes for _, _, lanes in action.parts if lanes > 1]
+    if isinstance(action, (Fold, Cover, ScanLanes)):
+        return [action.lanes]
+    if isinstance(action, Dot):
+        return [action.unit.depth]  # a word is read as so many elements at once
     return []
 
 
