@@ -155,12 +155,13 @@ def test_training_leaves_nothing_behind() -> None:
         step()
     gc.collect()
     gc.disable()
+    step()  # makes once what the collection has thrown away
     try:
         nodes, tracked = live_nodes(), len(gc.get_objects())
         for _ in range(10):
             step()
         assert live_nodes() == nodes
-        assert len(gc.get_objects()) < tracked + 100
+        assert len(gc.get_objects()) < tracked + 50
     finally:
         gc.enable()
 

@@ -22,9 +22,14 @@ def distribution(folder: Path, name: str, entries: str, version: str = "1.0") ->
 
 
 def by_library(path: list[str]) -> list[EntryPoint]:
+    # of one name the first counts: what a build leaves beside its source comes after what is
+    # installed
+    first: dict[str, importlib.metadata.Distribution] = {}
+    for d in importlib.metadata.distributions(path=path):
+        first.setdefault(d.metadata["Name"], d)
     return sorted(
-        EntryPoint(p.name, p.value, d.metadata["Name"], d.version)
-        for d in importlib.metadata.distributions(path=path)
+        EntryPoint(p.name, p.value, name, d.version)
+        for name, d in first.items()
         for p in d.entry_points
         if p.group == "opgraft"
     )
