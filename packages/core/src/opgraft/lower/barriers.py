@@ -21,6 +21,7 @@ from opgraft.ir.launch import varies_in_group
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.ops import Ops, Space
 from opgraft.ir.uop import UOp, toposort
+from opgraft.opt.neighbours import linear_terms
 
 _BARRIER: Final = UOp(Ops.BARRIER, dtypes.void)
 _ACCESS: Final = frozenset({Ops.LOAD, Ops.STORE, Ops.ATOMIC})
@@ -165,19 +166,4 @@ def _apart(first: UOp, second: UOp) -> bool:
 
 def _terms(index: UOp) -> tuple[dict[UOp, int], int] | None:
     """A scalar index as factors of what it is computed from, and a constant."""
-    if index.dtype.count > 1:
-        return None
-    terms: dict[UOp, int] = {}
-    constant = 0
-    stack = [(index, 1)]
-    while stack:
-        n, factor = stack.pop()
-        if n.op is Ops.CONST:
-            constant += factor * int(n.arg)
-        elif n.op is Ops.ADD:
-            stack.extend((s, factor) for s in n.src)
-        elif n.op is Ops.MUL and n.src[1].op is Ops.CONST:
-            stack.append((n.src[0], factor * int(n.src[1].arg)))
-        else:
-            terms[n] = terms.get(n, 0) + factor
-    return terms, constant
+    return None if index.dtype.count > 1 else linear_terms(index)

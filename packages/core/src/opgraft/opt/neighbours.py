@@ -72,11 +72,11 @@ def _load(scalars: Sequence[UOp]) -> UOp | None:
 
 def consecutive(indices: Sequence[UOp]) -> bool:
     """Whether each index is by one more than the one before it, as far as their forms tell."""
-    terms, start = _terms(indices[0])
-    return all(_terms(index) == (terms, start + i) for i, index in enumerate(indices))
+    terms, start = linear_terms(indices[0])
+    return all(linear_terms(index) == (terms, start + i) for i, index in enumerate(indices))
 
 
-def _terms(index: UOp) -> tuple[dict[UOp, int], int]:
+def linear_terms(index: UOp) -> tuple[dict[UOp, int], int]:
     """An index as factors of what it is computed from, and a constant."""
     terms: dict[UOp, int] = {}
     constant = 0
