@@ -104,11 +104,8 @@ def open_all(names: list[str], threads: int, folder: Path) -> list[Worker]:
     count = str(threads)
     for variable in ("OPGRAFT_CPU_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[variable] = count
-    if threads == 1:
-        # the one thing that JAX listens to
-        os.environ["XLA_FLAGS"] = (
-            "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-        )
+    # JAX computes on all the cores that it is given, whatever else it is told; workers inherit these
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     context = multiprocessing.get_context("spawn")
     workers = []
     for name in names:

@@ -183,6 +183,7 @@ def files_of_example() -> dict[str, str]:
     return dict(found)
 
 
+@pytest.mark.thorough
 def test_the_backend_of_the_documentation_works_as_it_stands_there(tmp_path: Path) -> None:
     if not (shutil.which("gcc") or shutil.which("clang")):
         pytest.skip("the example looks for gcc or clang, and there is neither")

@@ -104,6 +104,7 @@ def test_convolution_with_relu_is_one_kernel() -> None:
     assert kernels_of(x.conv2d(w, padding=1).maximum(0.0)) == 1
 
 
+@pytest.mark.thorough
 def test_plans_are_the_same_in_every_process() -> None:
     code = (
         "import programs; from opgraft_tensor.plan import draft\n"

@@ -274,6 +274,7 @@ OPTIMIZERS: dict[str, Callable[[list[Tensor]], Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_captured_is_training(name: str) -> None:
     """Batch statistics, dropout, state of the optimizer, a rate that changes on the way."""

@@ -320,6 +320,7 @@ def test_files_that_are_none_are_refused(tmp_path, content) -> None:
 # ---- learning
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_network_learns(device) -> None:
     manual_seed(0)

@@ -71,6 +71,7 @@ def test_a_value_has_the_same_bits_for_all_its_readers(prices: Prices) -> None:
     np.testing.assert_array_equal(first, second.T)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("program", [programs.bnorm, programs.mlp_train, programs.cumsum])
 def test_whole_programs_run(program: object, device: str) -> None:
@@ -101,6 +102,7 @@ def test_one_plan_serves_many_threads() -> None:
     assert not wrong
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("limit", [31, 8])
 def test_forty_arrays_on_a_device_that_takes_few(limit: int) -> None:
     prices = CPU._replace(max_buffers=limit)

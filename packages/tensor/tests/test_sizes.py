@@ -90,6 +90,7 @@ def test_values_of_every_size_from_one_plan(name: str) -> None:
         before = plan.plans.misses
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_of_every_size_from_one_capture(name: str) -> None:
     program, wanted = PROGRAMS[name]

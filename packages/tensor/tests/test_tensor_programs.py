@@ -10,6 +10,7 @@ from statements import Program, Statement
 from tested import COMPILED
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("block", range(5))
 def test_random_programs_on_the_interpreter(block: int) -> None:
     for seed in range(block * 10, block * 10 + 10):

@@ -152,6 +152,7 @@ def test_its_types_are_strict(write: Write, flavour: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(not HAS_COMPILER, reason="the template's device needs gcc or clang")
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_its_device_works_and_its_tests_pass(write: Write, flavour: str, tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ print("done")
     assert (process.returncode, *said) == (0, "done\n", "")
 
 
+@pytest.mark.thorough
 def test_processes_that_start_together_on_an_empty_cache_all_get_right_results(
     tmp_path: Path,
 ) -> None:

@@ -336,6 +336,7 @@ def observed(number: int, seen: list[Any]) -> Callable[..., UOp | None]:
     return function
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(24))
 def test_compiled_and_interpreted_agree_on_random_graphs_and_patterns(seed: int) -> None:
     choose = random.Random(seed)

@@ -362,6 +362,7 @@ def test_a_long_chain_is_pickled_and_copied() -> None:
     assert copy.deepcopy(value) is value
 
 
+@pytest.mark.thorough
 def test_a_long_chain_is_substituted() -> None:
     value = chain(LONG)
     a, b = variable("a"), variable("b")

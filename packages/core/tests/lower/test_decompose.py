@@ -59,6 +59,7 @@ def special(dtype: DType) -> list[float]:
 # ---- integers
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("op", [Ops.IDIV, Ops.MOD, Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR])
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint8])
 def test_division_and_shifts_of_bytes_for_all_operands(op: Ops, dtype: DType) -> None:
@@ -171,6 +172,7 @@ def test_a_cast_whose_bounds_fit_is_left_plain() -> None:
     assert graph is UOp(Ops.CAST, dtypes.int32, (x,), None, PROVEN)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", dtypes.floats)
 def test_float_mod_is_pythons(dtype: DType) -> None:
     rng = random.Random(7)
@@ -195,6 +197,7 @@ def operands(dtype: DType) -> list[float]:
     return [*special(dtype), *(random_float(dtype, rng) for _ in range(150))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", [STORING, BARE])
 @pytest.mark.parametrize("dtype", sorted(HALVES, key=str))
 def test_16_bit_arithmetic_rounds_once(dtype: DType, target: Target) -> None:
@@ -215,6 +218,7 @@ def test_16_bit_arithmetic_rounds_once(dtype: DType, target: Target) -> None:
         assert same(dtype, evaluate(graph, {a: x, b: y, c: z}), want), (x, y, z)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", [STORING, BARE])
 @pytest.mark.parametrize("dtype", sorted(HALVES, key=str))
 def test_conversions_to_16_bits_round_once(dtype: DType, target: Target) -> None:

@@ -92,6 +92,7 @@ LARGER: list[tuple[str, tuple[int, ...]]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "sizes"), LARGER, ids=[name for name, _ in LARGER])
 def test_larger_than_a_group(target: Target, name: str, sizes: tuple[int, ...]) -> None:
     sink = kernels.NAMED[name](*sizes)

@@ -32,6 +32,7 @@ def agree(device, sink: UOp, seed: int = 0) -> None:  # type: ignore[no-untyped-
         assert execute(device, sink, memory) == expected(sink, memory)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", kernels.NAMED)
 def test_a_kernel_runs_as_the_oracle_says(device, name: str) -> None:  # type: ignore[no-untyped-def]
     agree(device, kernels.NAMED[name]())

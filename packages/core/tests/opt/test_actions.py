@@ -27,6 +27,7 @@ def same(before: UOp, after: UOp) -> None:
     assert expected(after, memory) == expected(before, memory)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["elementwise", "rows", "row_sum", "matmul", "convolution"])
 @pytest.mark.parametrize("kind", [AxisKind.LOOP, AxisKind.VECTOR, AxisKind.UNROLL])
 @pytest.mark.parametrize("factor", [2, 3, 4])

@@ -109,6 +109,7 @@ TILE = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("pad", [0, 1])
 def test_a_tile_of_each_factor_is_staged(pad: int) -> None:
     sink = kernels.matmul(13, 35, 11)

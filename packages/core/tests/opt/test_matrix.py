@@ -251,6 +251,7 @@ def test_small_or_other_kernels_use_none(target: Target) -> None:
         assert units(lower(sink, target)) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_random_shapes_stay_right(target: Target) -> None:
     pick = random.Random(f"matrix {target.name}")
@@ -382,6 +383,7 @@ def between(shape: tuple[int, ...], target: Target) -> LinearProgram:
     return program
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("target", "unit"), [(LANES32, "tile8"), (LANES64, "flat16")])
 @pytest.mark.parametrize("shape", [(2, 32, 16, 8, 8), (1, 13, 19, 12, 10)])
 def test_rows_between_other_statements_go_together(

@@ -84,6 +84,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SHAPES)
 def test_products_of_any_shape_and_order_are_exact(name: str) -> None:
     """Small integers in floats: every order of adding gives the same sum."""
@@ -103,6 +104,7 @@ def test_products_of_any_shape_and_order_are_exact(name: str) -> None:
             np.testing.assert_array_equal(found, a @ b)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "int32", "uint8", "int64"])
 def test_products_of_every_dtype(dtype: str) -> None:
     kind = next(d for d in dtypes.all if d.name == dtype)
@@ -134,6 +136,7 @@ def convolution(count: int, channels: int, size: int, taps: int, padding: int) -
     return kernels.kernel("conv", out.store(place, total).end(*loops))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("size", "taps", "padding"), [(12, 3, 1), (17, 5, 2), (40, 1, 0)])
 def test_windows_are_packed_with_their_borders(size: int, taps: int, padding: int) -> None:
     draw = np.random.default_rng(3)

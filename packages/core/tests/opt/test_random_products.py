@@ -20,12 +20,14 @@ SMALL = next(t for t in TARGETS if t.name == "small")
 TINY = next(t for t in TARGETS if t.name == "tiny")
 
 
+@pytest.mark.thorough
 def test_many_of_these_kernels_are_tiled_and_packed() -> None:
     steps = [a for seed in range(24) for a in schedule_of(AnyProduct(seed).make().sink, TARGETS[1])]
     assert sum(isinstance(a, Tile) for a in steps) >= 5
     assert sum(isinstance(a, Pack) for a in steps) >= 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", sampled(SEEDS, 2))
 def test_a_random_product_is_itself_on_every_target(seed: int) -> None:
     device = Device[COMPILED]

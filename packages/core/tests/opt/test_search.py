@@ -60,6 +60,7 @@ class Bench:
         return search(prepared(self.sink), start, width, self.trials)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("sink", "every"),
     [

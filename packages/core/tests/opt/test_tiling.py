@@ -130,6 +130,7 @@ def test_a_transposed_factor_is_packed_for_many_columns() -> None:
     assert ("i.u",) not in [a.names for a in steps(matmul(300, 512, 512), ONE_CORE, Pack)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("shape", [(25, 70, 2100), (13, 17, 1000), (90, 33, 1700)])
 def test_sums_in_blocks_are_exact(shape: tuple[int, int, int], turned: bool) -> None:
@@ -167,6 +168,7 @@ def test_where_windows_step_channels_are_the_vectors() -> None:
         assert found.along.arg[0] == along
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("step", "apart"), [(2, 1), (1, 2), (3, 1)])
 @pytest.mark.parametrize("taps", [1, 3, 5])
 def test_convolutions_with_steps_and_gaps_are_exact(step: int, apart: int, taps: int) -> None:

@@ -16,6 +16,7 @@ CPU = Target("test", vector_bytes=32, vector_registers=16, cores=2)
 SCALAR = Target("test", vector_bytes=0, max_lanes=1, cores=2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("height", "width"), [(16, 8), (17, 9), (40, 33), (70, 90), (8, 64)])
 def test_a_transpose_is_right_in_any_size(height: int, width: int) -> None:
     sink = kernels.transposed(height, width)

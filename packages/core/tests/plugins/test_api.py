@@ -166,6 +166,7 @@ def test_every_member_of_a_class_that_a_plugin_subclasses_has_a_row() -> None:
                 assert (name, member) in since, f"{name}.{member}"
 
 
+@pytest.mark.thorough
 def test_a_new_name_is_as_old_as_the_api_and_an_old_one_stays_as_old_as_it_was() -> None:
     told = interface_page.PAGE.read_text(encoding="utf-8")
     older = told.replace("| `is_watched() -> bool` | 1.0 |", "| `is_watched() -> bool` | 0.9 |")

@@ -252,6 +252,7 @@ def test_a_command_that_two_offer_says_so_when_it_is_used(python: Python) -> Non
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_the_listing_of_plugins_is_one_for_programs_too(python: Python) -> None:
     done = python(["-m", "opgraft", "plugins", "--json"], "good", "broken")
     assert done.returncode == 1  # some are broken
@@ -265,6 +266,7 @@ def test_the_listing_of_plugins_is_one_for_programs_too(python: Python) -> None:
     assert good(python(["-m", "opgraft", "plugins"], "good")).count("loaded") == 4
 
 
+@pytest.mark.thorough
 def test_a_kernel_is_compiled_for_a_device_that_is_not_there(
     python: Python, tmp_path: Path
 ) -> None:

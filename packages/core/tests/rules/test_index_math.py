@@ -161,6 +161,7 @@ def test_a_long_sum_is_linear() -> None:
     assert made.vmax == 9 * 20_000
 
 
+@pytest.mark.thorough
 def test_a_hundred_thousand_additions_are_rewritten() -> None:
     x, y = UOp.variable("x", 0, 9, dtypes.int32), UOp.variable("y", 0, 9, dtypes.int32)
     total = x

@@ -271,6 +271,7 @@ def test_a_kernel_made_under_the_setting_has_the_schedule_that_was_found(
     assert compile_kernel(device, sink) is before
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["INTERP", "CPU"])
 def test_a_search_on_a_device_gives_a_kernel_with_the_right_result(name: str) -> None:
     sink: UOp = kernels.full_sum(50)
