@@ -104,7 +104,7 @@ def open_all(names: list[str], threads: int, folder: Path) -> list[Worker]:
     count = str(threads)
     for variable in ("OPGRAFT_CPU_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[variable] = count
-    # JAX computes on all the cores that it is given, whatever else it is told; workers inherit these
+    # JAX computes on all cores that it may use, whatever else it is told; workers inherit these
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     context = multiprocessing.get_context("spawn")
     workers = []

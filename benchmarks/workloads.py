@@ -2,6 +2,7 @@
 
     python benchmarks/workloads.py --folder ../shared/bench --case softmax,mm512 --threads 1
 
+With `generator_` among the libraries, OPGRAFT_GENERATOR names the folder of the generator of C.
 The folder holds `bench.py`, `cases.py` and `adapters/`; it may also be named by the environment
 variable OPGRAFT_BENCH. It is copied, our adapters are put beside the others, and each library runs
 in a process of its own, one after another.
