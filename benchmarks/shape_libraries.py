@@ -178,7 +178,29 @@ class Reference(Numpy):
         return np.concatenate(parts, axis=1)
 
 
-class Opgraft(Library):
+class Methods(Library):
+    """A library whose arrays have these operations as methods, under these names."""
+
+    def permute(self, a: Array, *axes: int) -> Array:
+        return a.permute(*axes)
+
+    def any(self, a: Array, axis: int) -> Array:
+        return a.any(axis)
+
+    def cumsum(self, a: Array, axis: int) -> Array:
+        return a.cumsum(axis)
+
+    def cat(self, axis: int, *arrays: Array) -> Array:
+        return self.np.cat(arrays, axis)
+
+    def softmax(self, a: Array, axis: int = -1) -> Array:
+        return a.softmax(axis)
+
+    def transposed(self, a: Array) -> Array:
+        return a.transpose(-1, -2)
+
+
+class Opgraft(Methods):
     name = "opgraft"
 
     def __init__(self) -> None:
@@ -198,9 +220,6 @@ class Opgraft(Library):
     def copy(self, a: Array) -> Array:
         return a.contiguous()
 
-    def permute(self, a: Array, *axes: int) -> Array:
-        return a.permute(*axes)
-
     def sum(self, a: Array, *axes: int) -> Array:
         return a.sum(axes or None)
 
@@ -209,12 +228,6 @@ class Opgraft(Library):
 
     def mean(self, a: Array, *axes: int) -> Array:
         return a.mean(axes or None)
-
-    def any(self, a: Array, axis: int) -> Array:
-        return a.any(axis)
-
-    def cumsum(self, a: Array, axis: int) -> Array:
-        return a.cumsum(axis)
 
     def exp(self, a: Array) -> Array:
         return a.exp()
@@ -234,20 +247,11 @@ class Opgraft(Library):
     def pad(self, a: Array, *sides: tuple[int, int]) -> Array:
         return a.pad(sides)
 
-    def cat(self, axis: int, *arrays: Array) -> Array:
-        return self.np.cat(arrays, axis)
-
-    def softmax(self, a: Array, axis: int = -1) -> Array:
-        return a.softmax(axis)
-
     def layernorm(self, a: Array, scale: Array, shift: Array) -> Array:
         return a.layernorm(eps=1e-5) * scale + shift
 
     def integer_matmul(self, a: Array, b: Array) -> Array:
         return a.cast("int32") @ b.cast("int32")
-
-    def transposed(self, a: Array) -> Array:
-        return a.transpose(-1, -2)
 
     def conv2d(
         self,
@@ -269,7 +273,7 @@ class Opgraft(Library):
         return scores.softmax(-1) @ v
 
 
-class Torch(Library):
+class Torch(Methods):
     name = "torch"
 
     def __init__(self) -> None:
@@ -291,9 +295,6 @@ class Torch(Library):
     def copy(self, a: Array) -> Array:
         return a.clone() if a.is_contiguous() else a.contiguous()
 
-    def permute(self, a: Array, *axes: int) -> Array:
-        return a.permute(*axes)
-
     def sum(self, a: Array, *axes: int) -> Array:
         return a.sum(axes) if axes else a.sum()
 
@@ -303,29 +304,14 @@ class Torch(Library):
     def mean(self, a: Array, *axes: int) -> Array:
         return a.mean(axes) if axes else a.mean()
 
-    def any(self, a: Array, axis: int) -> Array:
-        return a.any(axis)
-
-    def cumsum(self, a: Array, axis: int) -> Array:
-        return a.cumsum(axis)
-
     def pad(self, a: Array, *sides: tuple[int, int]) -> Array:
         return self.functional.pad(a, [n for side in reversed(sides) for n in side])
-
-    def cat(self, axis: int, *arrays: Array) -> Array:
-        return self.np.cat(arrays, axis)
-
-    def softmax(self, a: Array, axis: int = -1) -> Array:
-        return a.softmax(axis)
 
     def layernorm(self, a: Array, scale: Array, shift: Array) -> Array:
         return self.functional.layer_norm(a, a.shape[-1:], scale, shift, 1e-5)
 
     def integer_matmul(self, a: Array, b: Array) -> Array:
         return self.np._int_mm(a, b)
-
-    def transposed(self, a: Array) -> Array:
-        return a.transpose(-1, -2)
 
     def conv2d(
         self,
