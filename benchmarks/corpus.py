@@ -51,6 +51,7 @@ _AVX2: Final = Target(
     vector_registers=16,
     cores=4,
     cache_bytes=(32 << 10, 512 << 10, 32 << 20),
+    prefetch=True,
 )
 _AVX512: Final = Target(
     name="AVX512",
@@ -61,6 +62,7 @@ _AVX512: Final = Target(
     vector_registers=32,
     cores=2,
     cache_bytes=(32 << 10, 1 << 20, 32 << 20),
+    prefetch=True,
 )
 _LANES32: Final = replace(LANES32, max_buffers=31)
 """The kernels were planned for a target that has no such limit."""

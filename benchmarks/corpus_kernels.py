@@ -70,6 +70,62 @@ WORKLOADS: Final[dict[str, Program]] = {
 }
 
 
+# ---- arrays taken apart and put together: what their kernels compute is indices
+
+
+def windows(x: Tensor, size: int) -> Tensor:
+    """(n, h, w, c) as squares of pixels: (n * h/size * w/size, size * size, c)."""
+    n, h, w, c = (int(extent) for extent in x.shape)
+    parts = x.reshape(n, h // size, size, w // size, size, c).permute(0, 1, 3, 2, 4, 5)
+    return parts.reshape(-1, size * size, c)
+
+
+def together(x: Tensor, h: int, w: int, size: int) -> Tensor:
+    """What `windows` took apart."""
+    c = int(x.shape[-1])
+    parts = x.reshape(-1, h // size, w // size, size, size, c).permute(0, 1, 3, 2, 4, 5)
+    return parts.reshape(-1, h, w, c)
+
+
+def pixel_shuffle(x: Tensor, by: int) -> Tensor:
+    n, c, h, w = (int(extent) for extent in x.shape)
+    parts = x.reshape(n, c // by**2, by, by, h, w).permute(0, 1, 4, 2, 5, 3)
+    return parts.reshape(n, c // by**2, h * by, w * by)
+
+
+def pixel_unshuffle(x: Tensor, by: int) -> Tensor:
+    n, c, h, w = (int(extent) for extent in x.shape)
+    parts = x.reshape(n, c, h // by, by, w // by, by).permute(0, 1, 3, 5, 2, 4)
+    return parts.reshape(n, c * by**2, h // by, w // by)
+
+
+def columns(x: Tensor, size: int) -> Tensor:
+    """The windows of each channel as columns of a matrix."""
+    n, c, h, w = (int(extent) for extent in x.shape)
+    h, w = h - size + 1, w - size + 1
+    shifted = [x[:, :, i : i + h, j : j + w] for i in range(size) for j in range(size)]
+    return shifted[0].stack(*shifted[1:], axis=2).reshape(n, c * size * size, h * w)
+
+
+VIEWS: Final[dict[str, Program]] = {
+    "rolled": lambda: array(3, 108, 191).roll((37, 11), (1, 2)).contiguous(),
+    "rolled_flat": lambda: array(300, 470).roll(1234).contiguous(),
+    "flipped_frames": lambda: array(28, 30).flip(0).reshape(35, 24).transpose(0, 1).contiguous(),
+    "reshaped_transpose": lambda: array(350, 480).transpose(0, 1).reshape(300, 560).sum(1),
+    "patches": lambda: windows(array(8, 60, 90, 3), 6) @ array(3, 16),
+    "windows_rolled": lambda: windows(array(2, 56, 56, 96).roll((-3, -3), (1, 2)), 7).contiguous(),
+    "windows_back": lambda: (
+        together(array(128, 49, 96), 56, 56, 7).roll((3, 3), (1, 2)).contiguous()
+    ),
+    "pixel_shuffle": lambda: pixel_shuffle(array(2, 27, 64, 65), 3).contiguous(),
+    "pixel_unshuffle": lambda: pixel_unshuffle(array(2, 3, 192, 195), 3).contiguous(),
+    "upsampled": lambda: array(3, 65, 67).repeat_interleave(3, 1).repeat_interleave(3, 2) * 2.0,
+    "tiled": lambda: array(30, 47).repeat(3, 5).contiguous(),
+    "interleaved": lambda: array(44100).stack(array(44100), array(44100), axis=1).flatten() * 1.0,
+    "columns": lambda: array(16, 72) @ columns(array(2, 8, 28, 28), 3)[0],
+}
+
+
 # ---- a step of training of networks, forwards, backwards and the optimizer's
 
 
@@ -164,6 +220,17 @@ NETWORKS: Final[dict[str, Program]] = {
 
 # ---- what is planned for them
 
+PLANNED: Final = {
+    "DEVICE": "NULL",
+    "NULL_CC": "",
+    "CACHE": "off",
+    "PLUGINS": "",
+    "FLOAT": "strict",
+    "OPTIMIZER": "greedy",
+    "EGRAPH": None,
+}
+"""The settings to plan with."""
+
 
 def kernels_of(program: Program) -> list[UOp]:
     """The kernels that a program runs, each once, in order."""
@@ -186,10 +253,10 @@ def kernels_of(program: Program) -> list[UOp]:
 
 def kernels() -> Iterator[tuple[str, UOp]]:
     """All kernels of the corpus with their names, those that programs share under the first's."""
-    chosen = {"DEVICE": "NULL", "CACHE": "off", "PLUGINS": "", "FLOAT": "strict"}
-    with settings.using(**chosen, OPTIMIZER="greedy", EGRAPH=None, NULL_CC=""):
+    with settings.using(**PLANNED):
         known: dict[UOp, None] = {}
-        for folder, programs in (("workloads", WORKLOADS), ("networks", NETWORKS)):
+        groups = (("workloads", WORKLOADS), ("views", VIEWS), ("networks", NETWORKS))
+        for folder, programs in groups:
             for name, program in programs.items():
                 found = [sink for sink in kernels_of(program) if sink not in known]
                 known.update(dict.fromkeys(found))

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import random
 import statistics
 import sys
@@ -41,6 +42,8 @@ from egraph_cases import index_math
 from egraph_cases.index_math import Roots, loading_kernel, random_roots, same_values
 
 OPTIMIZERS = ("greedy", "egraph")
+VECTOR_DIVISIONS = dict.fromkeys((Ops.IDIV, Ops.MOD), CPU.in_vectors * CPU.table[Ops.IDIV])
+"""Kernels of the scalar tier are in vectors when it sees them."""
 REPEATS = 1_000
 """Times that a kernel of an example goes through all its indices."""
 
@@ -72,6 +75,22 @@ def piecewise() -> tuple[UOp, int, int]:
     value = (a < 0.0).where((a * 2.0).exp2(), (a + b).exp2())
     sink = UOp.sink(out.store(i, value).end(i), arg=KernelInfo("piecewise"))
     return sink, size, size
+
+
+def four_digits() -> tuple[UOp, int, int]:
+    """Four decimal digits of whole numbers, each in four bits. Our own, of the scalar tier."""
+    size = 1 << 20
+    i = UOp.range(size, 0)
+    out, data = (UOp(Ops.PARAM, dtypes.int32, (), (slot, size)) for slot in range(2))
+    n = data.load(i)
+    value = n % 10
+    for place in (1, 2, 3):
+        value = value + n // 10**place % 10 * 16**place
+    sink = UOp.sink(out.store(i, value).end(i), arg=KernelInfo("four_digits"))
+    return sink, size, size
+
+
+SCALARS = {"own: piecewise exp2": piecewise, "own: decimal digits": four_digits}
 
 
 def seconds(sink: UOp, size: int, most: int, runs: int) -> tuple[float, float]:
@@ -114,11 +133,13 @@ def show_examples(runs: int) -> None:
         greedy, egraph = seconds(*loading_kernel(roots, REPEATS), runs)
         print(f"{name:22} {given:9.2f} {found.before:7.2f} {found.after:7.2f} {known:>7}   "
               f"{greedy:7.2f} {egraph:7.2f}   {greedy / egraph:.2f} x", flush=True)  # fmt: skip
-    sink, *sizes = piecewise()
-    found = explore(sink, sym, SCALAR, Budget(), CPU)
-    greedy, egraph = seconds(sink, *sizes, runs)
-    print(f"{'own: piecewise exp2':22} {'':9} {found.before:7.2f} {found.after:7.2f} {'':>7}   "
-          f"{greedy:7.2f} {egraph:7.2f}   {greedy / egraph:.2f} x")  # fmt: skip
+    lanes = dataclasses.replace(CPU, table={**CPU.table, **VECTOR_DIVISIONS})
+    for name, make in SCALARS.items():
+        sink, *sizes = make()
+        found = explore(sink, sym, SCALAR, Budget(), lanes)
+        greedy, egraph = seconds(sink, *sizes, runs)
+        print(f"{name:22} {'':9} {found.before:7.2f} {found.after:7.2f} {'':>7}   "
+              f"{greedy:7.2f} {egraph:7.2f}   {greedy / egraph:.2f} x")  # fmt: skip
 
 
 def show_corpus(runs: int) -> None:

@@ -195,15 +195,18 @@ def rewriting(runs: int) -> None:
         print(line, flush=True)
 
 
-def per_item(work: Callable[[int], object], count: int, runs: int = 7) -> float:
-    """Microseconds for one of `count`, the best of several runs."""
-    best = 1e9
+def per_item(work: Callable[[int], object], count: int, runs: int = 7) -> tuple[float, float]:
+    """Microseconds to make one of `count` and to free it, each the best of several runs."""
+    made = freed = 1e9
     for _ in range(runs):
         gc.collect()
         start = time.process_time()
-        work(count)
-        best = min(best, time.process_time() - start)
-    return best / count * 1e6
+        kept = work(count)
+        made = min(made, time.process_time() - start)
+        start = time.process_time()
+        del kept
+        freed = min(freed, time.process_time() - start)
+    return made / count * 1e6, freed / count * 1e6
 
 
 def creation() -> None:
@@ -274,19 +277,20 @@ def creation() -> None:
 
         peers = [peer_new, peer_new_call, peer_found, peer_found_number, peer_found_call]
         rows = [(title, work, peer) for (title, work, _), peer in zip(rows, peers)]
-    print(f"\n{'one UOp, us':<20}{'opgraft':>9}{'gc off':>9}{'tinygrad':>10}{'ratio':>7}")
+    print(f"\n{'one UOp, us':<20}{'opgraft':>9}{'gc off':>9}{'freed':>9}", end="")
+    print(f"{'tinygrad':>10}{'ratio':>7}")
     # the collector's share should be that of these nodes, not of all that was imported before
     gc.collect()
     gc.freeze()
     for title, work, peer in rows:
-        ours = per_item(work, 50_000)
+        ours, freed = per_item(work, 50_000)
         gc.disable()
-        paused = per_item(work, 50_000)
+        paused, _ = per_item(work, 50_000)
         gc.enable()
-        line = f"{title:<20}{ours:>9.2f}{paused:>9.2f}"
+        line = f"{title:<20}{ours:>9.2f}{paused:>9.2f}{freed:>9.2f}"
         if peer is not None:
             # a short chain: the peer frees its nodes by recursion
-            theirs = per_item(peer, 2_000)
+            theirs, _ = per_item(peer, 2_000)
             line += f"{theirs:>10.2f}{theirs / ours:>7.1f}"
         print(line, flush=True)
     gc.unfreeze()

@@ -28,6 +28,7 @@ from opgraft.runtime import Device
 from opgraft_cl import driver, plugin
 from opgraft_cl.memory import ClAllocator
 
+from .gate import held
 from .programs import i32, load, param, program, store
 
 
@@ -182,21 +183,50 @@ def test_freed_memory_is_used_again_and_can_be_given_back(cl: Device) -> None:
     assert not allocator._kept
 
 
-def test_a_copy_does_not_wait_for_kernels_that_do_not_use_the_memory(cl: Device) -> None:
-    from opgraft_cl.device import ClDevice
+def test_copies_wait_for_no_kernel_but_those_on_their_memory(cl: Device) -> None:
+    """While a kernel is held back, memory that it does not use is copied both ways."""
+    kernel, size = kernel_of(cl, 1 << 14), 4 << 14
+    data = np.arange(1 << 14, dtype=np.float32)
+    x, early, late, other = (cl.buffer(size) for _ in range(4))
+    x.copy_in(data)
+    late.copy_in(np.zeros_like(data))
+    kernel.run([early, x])  # type: ignore[attr-defined]
+    found: dict[str, object] = {}
 
-    assert isinstance(cl, ClDevice)
-    context, allocator = cl._context, cl.allocator
-    used, other = cl.buffer(400), cl.buffer(400)
+    def beside() -> None:
+        other.copy_in(data + 1)
+        found["written"] = np.frombuffer(other.bytes(), np.float32).tolist()
+        found["made before"] = np.frombuffer(early.bytes(), np.float32).tolist()
+
+    def behind() -> None:
+        found["made behind"] = np.frombuffer(late.bytes(), np.float32).tolist()
+
+    with held(cl) as held_back:
+        kernel.run([late, x])  # type: ignore[attr-defined]
+        threads = [threading.Thread(target=work) for work in (beside, behind)]
+        threads[0].start()
+        threads[0].join(60)  # far more than it takes: only a copy that waits for all gets there
+        threads[1].start()
+        assert held_back()
+        assert not threads[0].is_alive(), "a copy waits for kernels on other memory"
+        assert list(found) == ["written", "made before"]
+    threads[1].join()
+    assert found["written"] == (data + 1).tolist()
+    assert found["made before"] == found["made behind"] == (data * 2).tolist()
+
+
+def test_of_the_launches_before_the_last_ones_nothing_is_forgotten(cl: Device) -> None:
+    """Memory that was used more launches ago than events are kept."""
+    from opgraft_cl.context import _EVENTS
+
+    kernel, (out, x, last) = kernel_of(cl, 100), (cl.buffer(400) for _ in range(3))
     data = np.arange(100, dtype=np.float32)
-    other.copy_in(data)
-    cl.synchronize()
-    assert allocator._queue(used.handle) == context.side
-    kernel_of(cl, 100).run([used, other])  # type: ignore[attr-defined]
-    assert allocator._queue(used.handle) == context.queue
-    assert allocator._queue(used.view(8, 8).handle) == context.queue
-    assert np.frombuffer(used.bytes(), np.float32).tolist() == (data * 2).tolist()
-    assert allocator._queue(used.handle) == context.side
+    x.copy_in(data)
+    kernel.run([out, x])  # type: ignore[attr-defined]
+    for _ in range(_EVENTS + 5):
+        kernel.run([last, x])  # type: ignore[attr-defined]
+    for made in (out, last):
+        assert np.frombuffer(made.bytes(), np.float32).tolist() == (data * 2).tolist()
 
 
 # ---- launches
@@ -236,6 +266,45 @@ def test_threads_launch_at_the_same_time(cl: Device) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+class Counting:
+    """A library whose calls are written down."""
+
+    def __init__(self, library: object) -> None:
+        self.library = library
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> object:
+        function = getattr(self.library, name)
+
+        def call(*arguments: object) -> object:
+            self.calls.append(name)
+            return function(*arguments)
+
+        return call
+
+
+def test_arguments_that_stay_are_not_given_again(
+    cl: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opgraft_cl.device import ClDevice
+
+    assert isinstance(cl, ClDevice)
+    kernel, (out, other, x) = kernel_of(cl, 100, 3.0), (cl.buffer(400) for _ in range(3))
+    x.copy_in(np.arange(100, dtype=np.float32))
+    kernel.run([out, x])  # type: ignore[attr-defined]
+    library = Counting(cl._context.library)
+    monkeypatch.setattr(cl._context, "library", library)
+    for given, changed in (([out, x], 0), ([other, x], 1), ([other, x], 0), ([out, other], 2)):
+        library.calls.clear()
+        kernel.run(given)  # type: ignore[attr-defined]
+        assert library.calls.count("clSetKernelArg") == changed
+    assert np.frombuffer(other.bytes(), np.float32).tolist() == (np.arange(100.0) * 3).tolist()
+    with pytest.raises(DeviceError, match="buffer 1 has 8 bytes of 400"):
+        kernel.run([out, x.view(0, 8)])  # type: ignore[attr-defined]
+    kernel.run([other, x])  # type: ignore[attr-defined]
+    assert np.frombuffer(other.bytes(), np.float32)[-1] == 297
 
 
 def test_lists_of_launches_exchange_inputs_and_variables(cl: Device) -> None:

@@ -343,3 +343,29 @@ def test_other_types_bring_their_own_converter() -> None:
             using(DEMO_RATIO="half")
     finally:
         settings._table.pop("DEMO_RATIO")
+
+
+def test_a_reading_sees_what_comes_into_the_environment_and_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("FLOAT", "CPU_THREADS"):
+        monkeypatch.delenv(f"OPGRAFT_{name}", raising=False)
+    none = settings.Reading("FLOAT", "CPU_THREADS")
+    assert none.holds()
+    monkeypatch.setenv("OPGRAFT_CPU_THREADS", "3")
+    assert not none.holds()
+    one = settings.Reading("FLOAT", "CPU_THREADS")
+    assert (one.values, one.holds()) == (("strict", 3), True)
+    monkeypatch.setenv("OPGRAFT_CPU_THREADS", "2")
+    assert not one.holds()
+    monkeypatch.setenv("OPGRAFT_CPU_THREADS", "3")
+    monkeypatch.setenv("OPGRAFT_FLOAT", "reassoc")
+    assert not one.holds()
+    monkeypatch.delenv("OPGRAFT_FLOAT")
+    assert one.holds()
+    monkeypatch.delenv("OPGRAFT_CPU_THREADS")
+    assert not one.holds()
+    assert none.holds()
+    with settings.using(CPU_THREADS=1):
+        assert not none.holds()
+    assert none.holds()

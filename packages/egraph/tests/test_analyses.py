@@ -257,16 +257,3 @@ class TestFingerprints:
                 graph = EGraph(root, sym, analyses={"values": Fingerprint()})
                 graph.run(Schedule(nodes=300, rounds=3, seconds=0.0, matches=60))
                 assert graph.analysis("values", root) is not None
-
-
-def test_what_was_added_after_a_refused_merge_is_refused_too() -> None:
-    """The C engine has no term of it, and read memory that was not its own."""
-    a = UOp.variable("a", 0, 9)
-    graph = EGraph(a + 1, EqualitySet([]), engine=default_engine())
-    for number in (3, 4):
-        with pytest.raises(errors.RewriteError, match="two dtypes"):
-            graph.merge(a, UOp.const(dtypes.int32, number))
-    graph.add(a * 3 + 5)
-    if default_engine() is not ReferenceEngine:
-        with pytest.raises(errors.RewriteError, match="two dtypes"):
-            graph.term(graph.class_id(a * 3 + 5))

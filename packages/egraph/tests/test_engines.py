@@ -101,6 +101,47 @@ def test_the_same_on_terms_that_have_no_meaning(size: int) -> None:
     assert counts[0] == counts[1]
 
 
+def _term(rng: random.Random, depth: int, leaves: list[str]) -> str:
+    if not depth or rng.random() < 0.25:
+        return rng.choice(leaves)
+    name, arity = rng.choice([("f", 2), ("g", 1), ("h", 3), ("+", 2), ("*", 2)])
+    return f"({name} {' '.join(_term(rng, depth - 1, leaves) for _ in range(arity))})"
+
+
+def _rule(rng: random.Random, name: str) -> Rewrite:
+    """Often with a variable twice below one operator, which binds it and asks for it at once."""
+    names = ["?a", "?b", "?c"]
+    left = _term(rng, 2, [*names, "k"])
+    while left[0] != "(":
+        left = _term(rng, 2, [*names, "k"])
+    used = [n for n in names if n in left]
+    return Rewrite(name, left, _term(rng, rng.choice([0, 1, 2]), [*used, "k"]))
+
+
+def test_the_same_for_random_rules_on_random_terms() -> None:
+    matched = 0
+    for seed in range(40):
+        rng = random.Random(seed)
+        rules = [_rule(rng, f"r{i}") for i in range(rng.randint(1, 6))]
+        # the shape that a search once bound too late: one variable twice in a part
+        rules.append(Rewrite("twice", "(+ (* ?a k) (h ?b ?b ?c))", "(h (g ?a) ?b k)"))
+        terms = [_term(rng, 3, ["x", "y", "k"]) for _ in range(3)]
+        terms.append("(+ (* x k) (h y y z))")
+        joined = rng.randrange(len(terms)), rng.randrange(len(terms))
+        seen = []
+        for engine in ENGINES:
+            graph = TermGraph(rules, commutative=["+"] if seed % 2 else [], engine=engine)
+            classes = [graph.add(term) for term in terms]
+            graph.union(*[classes[place] for place in joined])
+            counts = [graph.run(1)[2:4] for _ in range(3)]
+            equal = [graph.equal(a, b) for a in classes for b in classes]
+            costs = [graph.extraction(cls).cost for cls in classes]
+            seen.append((counts, equal, costs))
+            matched += graph.run(1).matches
+        assert seen[0] == seen[1], seed
+    assert matched > 100
+
+
 def test_numbers_have_one_name() -> None:
     lib = native.lib
     names = [name for name in dir(codes) if name.isupper() and hasattr(lib, name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from concurrent.futures import ThreadPoolExecutor
 
@@ -138,7 +139,8 @@ class TestOptimizer:
         assert made.sink is A
         assert made.optimizer == "egraph"
         assert (made.stop, made.cost_after) == ("nothing to explore", 0.0)
-        made = optimize(root, cost=CostModel(), optimizer=EGraphOptimizer())
+        endless = Budget(seconds=math.inf)
+        made = optimize(root, cost=CostModel(), budget=endless, optimizer=EGraphOptimizer())
         assert made.sink is A
         assert made.stop in ("saturated", "rounds")
         assert (made.cost_before, made.cost_after) == (CostModel().graph(root), 0.0)
@@ -156,7 +158,7 @@ class TestOptimizer:
             ]
         )
         root = A * 2 + A * 3
-        cost, budget = CostModel(), Budget()
+        cost, budget = CostModel(), Budget(seconds=math.inf)
         made = EGraphOptimizer().optimize(root, rules, cost=cost, budget=budget, stage="index")
         assert made.sink is A * 5
         assert made.cost_after < cost.graph(graph_rewrite(root, rules))
@@ -164,7 +166,7 @@ class TestOptimizer:
     def test_on_a_tie_the_greedy_form_stays(self) -> None:
         rules = EqualitySet([(X + Y, lambda x, y: y + x if x is A else None, "turn")])
         made = EGraphOptimizer().optimize(
-            A + B, rules, cost=CostModel(), budget=Budget(), stage="index"
+            A + B, rules, cost=CostModel(), budget=Budget(seconds=math.inf), stage="index"
         )
         assert made.sink is B + A
 

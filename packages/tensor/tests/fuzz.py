@@ -13,8 +13,11 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "core" / "tests"))
 
 import random_programs
 import statements

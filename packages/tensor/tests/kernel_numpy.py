@@ -29,6 +29,7 @@ _ALU: dict[Ops, Any] = {
     Ops.CMPEQ: np.equal,
     Ops.WHERE: np.where,
     Ops.SQRT: np.sqrt,
+    Ops.EXP: np.exp,
     Ops.EXP2: np.exp2,
     Ops.LOG2: np.log2,
     Ops.SIN: np.sin,

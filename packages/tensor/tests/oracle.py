@@ -112,6 +112,7 @@ def _wide(values: Array, compute: Callable[[Array], Array]) -> Array:
 
 _ALU: Final[dict[Ops, Callable[..., Array]]] = {
     Ops.SQRT: np.sqrt,
+    Ops.EXP: lambda a: _wide(a, np.exp),
     Ops.EXP2: lambda a: _wide(a, np.exp2),
     Ops.LOG2: lambda a: _wide(a, np.log2),
     Ops.SIN: lambda a: _wide(a, np.sin),

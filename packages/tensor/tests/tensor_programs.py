@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from opgraft.dtype import promote, to_dtype
 from statements import Program, Statement, run_array
 from tensor_meaning import FLOATS
 
@@ -384,12 +385,14 @@ def multiplied(w: Writer) -> None:
         if len(w.statements) == before:
             return
         b = w.statements[-1].name
-    floats = "f" in (_kind(w.known[a].dtype), _kind(w.known[b].dtype))
+    dtypes = [to_dtype(w.known[name].dtype) for name in (a, b)]
+    floats = promote(*dtypes).is_float  # of uint64 with a signed integer, too
+    wide = "float32" if any(d.is_float for d in dtypes) else "float64"
     tensors, arrays = [], []
-    for name in (a, b):
-        wide = floats and _kind(w.known[name].dtype) != "f"
-        tensors.append(f"tp.tame({name}.cast('float32'))" if wide else f"tp.tame({name})")
-        arrays.append(f"tp.tamed(tp.cast({name}, 'float32'))" if wide else f"tp.tamed({name})")
+    for name, dtype in zip((a, b), dtypes):
+        cast = floats and not dtype.is_float
+        tensors.append(f"tp.tame({name}.cast({wide!r}))" if cast else f"tp.tame({name})")
+        arrays.append(f"tp.tamed(tp.cast({name}, {wide!r}))" if cast else f"tp.tamed({name})")
     plain = " + 0" if floats else ""
     w.add(
         f"@ = {tensors[0]}.matmul({tensors[1]}){plain}",

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from checks import run, ulps, value
+from opgraft.ir.ops import Ops
 from opgraft_tensor import Tensor
-from opgraft_tensor.exponential import exponential
 
 ENDS = {"float32": (-104.0, 88.73), "float64": (-746.0, 709.79)}
 EDGES = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, 1e-30, 5e-324, -1e-40, 88.72283, 88.72284,
@@ -35,7 +35,7 @@ def test_exp_is_within_2_ulp_over_the_whole_range(dtype) -> None:
     (found,) = run(Tensor(x).exp())
     with np.errstate(all="ignore"):
         wanted = np.exp(x.astype(np.longdouble))
-    assert ulps(found, wanted) <= 2
+    assert ulps(found, wanted) <= 1.1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -53,22 +53,23 @@ def test_exp_of_edge_values(dtype) -> None:
         assert (found[:2] == 1).all()
 
 
-def test_exp_takes_few_operations_beside_exp2() -> None:
-    """It is in every softmax: 2 clamps, 3 to shorten, 4 for the rest, 2 to apply it, 1 scale."""
-    made = exponential(Tensor(np.ones(3, np.float32)).uop)
-    counted = [n for n in made.toposort() if n.op.name in ("ADD", "MUL", "WHERE", "CMPLT", "EXP2")]
-    assert len(counted) <= 14
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_the_exponentials_of_softmax_are_known_to_be_of_nothing_positive(name) -> None:
+    """So they need no limit from above, and one factor instead of two."""
+    powers = [n for n in getattr(Tensor.zeros(4, 5), name)(1).uop.toposort() if n.op is Ops.EXP]
+    assert powers
+    assert all(n.src[0].op is Ops.MIN and n.src[0].vmax == 0.0 for n in powers)
 
 
 @pytest.mark.parametrize(
     ("name", "exact", "limit"),
     [
-        ("expm1", np.expm1, 3),
-        ("sinh", np.sinh, 3),
+        ("expm1", np.expm1, 2),
+        ("sinh", np.sinh, 2.5),
         ("cosh", np.cosh, 2.5),
-        ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), 3),
-        ("tanh", np.tanh, 5),
-        ("softplus", lambda x: np.logaddexp(0, x), 4),
+        ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), 2.5),
+        ("tanh", np.tanh, 1.5),
+        ("softplus", lambda x: np.logaddexp(0, x), 3.5),
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -123,10 +124,10 @@ def test_pow_is_within_2_ulp_in_float32() -> None:
     (found,) = run(Tensor(a) ** Tensor(b))
     with np.errstate(all="ignore"):
         wanted = np.power(a.astype(np.longdouble), b.astype(np.longdouble))
-    assert ulps(found, wanted) <= 2
+    assert ulps(found, wanted) <= 1.1
 
 
-def test_pow_is_within_4_ulp_in_float64() -> None:
+def test_pow_is_within_3_ulp_and_a_bit_in_float64() -> None:
     a, b = powers("float64", 500)
     (found,) = run(Tensor(a) ** Tensor(b))
     wanted = np.empty(len(a), np.longdouble)
@@ -136,7 +137,17 @@ def test_pow_is_within_4_ulp_in_float64() -> None:
             near = float(exact)
             rest = float(exact - near) if np.isfinite(near) else 0.0
             wanted[i] = np.longdouble(near) + np.longdouble(rest)
-    assert ulps(found, wanted) <= 4
+    assert ulps(found, wanted) <= 3.2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_whole_powers_that_are_floats_come_out_exact(dtype) -> None:
+    """10 of 261 were one unit off in float32, 44 of 657 in float64."""
+    most = 2.0 ** (24 if dtype == "float32" else 53)
+    pairs = [(b, e) for b in range(2, 60) for e in range(2, 40) if b**e <= most]
+    base, exponent = (np.array(side, dtype) for side in zip(*pairs))
+    (found,) = run(Tensor(base) ** Tensor(exponent))
+    np.testing.assert_array_equal(found, base.astype(np.float64) ** exponent.astype(np.float64))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -10,7 +10,7 @@ from opgraft.dtype import dtypes
 from opgraft.errors import LoweringError
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
-from opgraft_tensor import graph
+from opgraft_tensor import Tensor, graph
 from opgraft_tensor.cost import Place
 from opgraft_tensor.facts import Prices
 from opgraft_tensor.normalise import canonical, split_reduction
@@ -263,6 +263,19 @@ def test_few_results_of_many_elements_are_shared_out(
     made = schedule(found.outputs, CPU)
     stored = [made.arrays[a].shape for kernel in made.kernels for a in kernel.arrays]
     assert any(16 <= s[0] <= 256 and s[1:] == size[1:] for s in stored if len(s) == len(size))
+
+
+def test_a_local_is_filled_outside_of_loops_that_it_does_not_depend_on() -> None:
+    """Windows put together and rolled back: a row was computed anew for each of its elements."""
+    windows = Tensor(np.zeros((128, 49, 96), np.float32))
+    picture = windows.reshape(2, 8, 8, 7, 7, 96).permute(0, 1, 3, 2, 4, 5).reshape(2, 56, 56, 96)
+    (kernel,) = plan_of([picture.roll((3, 3), (1, 2)).uop]).kernels
+    (filled,) = [
+        n for n in kernel.sink.toposort() if n.op is Ops.AFTER and n.src[0].op is Ops.LOCAL
+    ]
+    (store,) = kernel.sink.src
+    outer = store.src[1 : 1 + len(filled.ranges)]
+    assert set(outer) == set(filled.ranges)
 
 
 def test_a_position_beyond_32_bits_is_exact() -> None:

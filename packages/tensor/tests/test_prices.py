@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from opgraft import Device, calibration, errors, using
+from opgraft.cli.main import main
+from opgraft.devices.cpu.host import detect
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
+from opgraft.plugins.discovery import EntryPoint
+from opgraft.plugins.plugin import State
+from opgraft.plugins.registry import Registry
 from opgraft.target import Target
 from opgraft_tensor import Tensor, calibrate
 from opgraft_tensor.facts import CACHE, CORE, DRAM, LAUNCH, SHARED, Prices
@@ -55,8 +60,9 @@ def test_rows_too_few_for_all_cores_are_not_kept_in_one_loop() -> None:
 
 
 def test_calibration_measures_every_level_and_is_kept_beside_the_operations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """One command for all: this package's step is one of `opgraft calibrate`."""
     device = Device["CPU"]
     monkeypatch.setattr(
         device, "target", replace(device.target, cache_bytes=(32 << 10, 512 << 10, 8 << 20))
@@ -73,10 +79,23 @@ def test_calibration_measures_every_level_and_is_kept_beside_the_operations(
     monkeypatch.setattr(calibrate, "_seconds", seconds)
     with using(CALIBRATION=str(tmp_path / "prices.json")):
         calibration.record("CPU", {"SIN:float": 9.0, DRAM: 1.0})
-        assert calibrate.keep(device) == str(tmp_path / "prices.json")
+        assert main(["calibrate", "--only", "planner"]) == 0
         kept = dict(calibration.measured_prices("CPU"))
+        assert "planner: bytes by level of cache and launches" in capsys.readouterr().out
+        assert Prices.of(detect()).launch == 50.0
     wanted = {CACHE: 1 / 16, CORE: 1 / 8, SHARED: 1 / 2, DRAM: 1 / 2, LAUNCH: 50.0}
     assert kept == pytest.approx({**wanted, "SIN:float": 9.0}, abs=1e-3)
+
+
+def test_this_package_is_a_plugin_that_no_device_and_no_optimizer_imports() -> None:
+    entry = EntryPoint("tensor", "opgraft_tensor.plugin", "opgraft-tensor", "1")
+    registry = Registry(read=lambda: [entry])
+    assert "CPU" in registry.device_names()
+    assert registry.optimizer("auto").name == "greedy"
+    assert registry.status()[-1].state is State.FOUND
+    assert registry.status(load=True)[-1].offers == ("calibration planner",)
+    (step,) = (claim.item for claim in registry.calibrations())
+    assert set(step.prices) == {CACHE, CORE, SHARED, DRAM, LAUNCH}
 
 
 def test_what_calibration_runs_is_right_and_timed() -> None:

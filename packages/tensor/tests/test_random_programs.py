@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -41,3 +46,18 @@ def test_random_programs_run_on_the_default_device(seed: int) -> None:
     expected = [evaluate_numpy(o) for o in outputs]
     for got, want in zip(realize(outputs, COMPILED), expected):
         np.testing.assert_array_equal(storage_values(got.arg), want)
+
+
+@pytest.mark.thorough
+def test_the_fuzzer_runs_by_itself() -> None:
+    """As `nox -s fuzz` starts it: in the folder of the tests, with nothing on the path."""
+    begun = subprocess.run(
+        [sys.executable, "fuzz.py", "--seconds", "0.1", "--seed", "1", "--device", COMPILED],
+        cwd=Path(__file__).parent,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert begun.returncode == 0, begun.stderr
+    assert " programs on " in begun.stdout

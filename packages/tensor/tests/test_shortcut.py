@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 from opgraft import catalog, journal, settings, using
-from opgraft_tensor import Tensor, Variable, jit
+from opgraft_tensor import Tensor, Variable, jit, nn
 from opgraft_tensor.jit import Jit
 from opgraft_tensor.shortcut import Shortcut
 
@@ -243,3 +244,81 @@ def test_a_reading_of_settings_holds_until_one_of_them_changes(
     assert known.holds()
     monkeypatch.setattr(os, "environ", dict(os.environ))
     assert not known.holds()
+
+
+# ---- what a replay costs, in calls
+
+
+def calls_of(work: Any, *arguments: Any) -> list[str]:
+    """The names of the Python functions that a call of `work` goes through."""
+    found: list[str] = []
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            found.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        work(*arguments)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_a_replay_goes_through_few_functions() -> None:
+    a, b = memory(1, 2), memory(3, 4)
+    captured = jit(lambda x, y: x + y)
+    for _ in range(4):
+        captured(a, b)
+    names = calls_of(captured, a, b)
+    assert len(names) <= 16, names
+    assert names.count("holds") <= 2, names  # the settings of the kind, and those of the launches
+
+
+def test_further_kernels_cost_no_python() -> None:
+    def chain(count: int) -> list[str]:
+        @jit
+        def run(x: Tensor) -> Tensor:
+            for n in range(count):
+                x = (x * 1.5 + float(n)).realize()
+            return x
+
+        x = memory(1, 2)
+        for _ in range(4):
+            run(x)
+        return calls_of(run, x)
+
+    assert len(chain(5)) == len(chain(1))
+
+
+def test_a_size_that_stays_is_bound_once() -> None:
+    n, x = Variable("n", 1, 8), memory(*range(8))
+    captured = jit(lambda x, k: x[:k] + 1)
+    for value in (3, 5, 5, 6):
+        captured(x, n.bind(value))
+    assert "_bind" in calls_of(captured, x, n.bind(7))
+    assert "_bind" not in calls_of(captured, x, n.bind(7))
+    assert captured(x, n.bind(2)).tolist() == [1, 2]
+    assert captured(x, n.bind(7)).tolist() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_rate_that_changes_and_comes_back_is_the_one_of_the_call() -> None:
+    x = memory(0.0)
+    optimizer = nn.SGD([x.requires_grad_()], lr=0.5)
+
+    @jit
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = (x * 2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    first, other = 0.5, 0.25
+    seen = []
+    for rate in (first, first, first, other, first, 1, 1.0, other):
+        optimizer.lr = rate
+        before = x.item()
+        step()
+        seen.append((before - x.item()) / 2)
+    assert seen == [0.5, 0.5, 0.5, 0.25, 0.5, 1, 1, 0.25]

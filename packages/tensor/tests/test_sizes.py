@@ -296,6 +296,33 @@ def test_outside_of_a_capture_a_bound_size_is_its_number() -> None:
     assert stored()[:n].size == 30
 
 
+def test_with_a_tensor_a_bound_size_is_a_number_of_every_call() -> None:
+    @jit
+    def mixed(x: Tensor, n: Any) -> Tensor:
+        place = Tensor.arange(n, device=DEVICE).reshape(n, 1)
+        return n * x + x[0] - x.sum(0) / x.shape[0] + (x < n).where(x, n) + (place + 1 == n)
+
+    for rows in (4, 4, 9, 2):
+        a = DATA[:rows]
+        last = (np.arange(rows) == rows - 1)[:, None]
+        wanted = rows * a + a[0] - a.mean(0) + np.where(a < rows, a, rows) + last
+        found = mixed(stored()[: N.bind(rows)], N.bind(rows)).numpy()
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_bound_size_makes_tensors_of_integers() -> None:
+    n = N.bind(3)
+    for made in (Tensor.arange(n), Tensor.arange(1, n), Tensor.full((2,), n), Tensor(n)):
+        assert made.dtype is dtypes.int64
+    assert repr(Tensor.arange(n).shape) == "(n=3,)"
+    assert Tensor.arange(n).tolist() == [0, 1, 2]
+    assert Tensor.arange(1, n).tolist() == [1, 2]
+    assert Tensor.full((2,), n).tolist() == [3, 3]
+    assert Tensor(n).item() == 3
+    with pytest.raises(OverflowError, match="300 does not fit int8"):
+        Tensor([1], dtype="int8") + Variable("wide", 1, 300).bind(2)
+
+
 def test_in_a_capture_its_number_is_refused() -> None:
     @jit
     def scaled(x: Tensor, n: Any) -> Tensor:
@@ -323,12 +350,34 @@ def test_they_are_copied_and_pickled() -> None:
         (lambda a: a.reshape(N.bind(5) * COLUMNS), "stays an axis of its own"),
         (lambda a: a + stored()[: N.bind(4)], "do not broadcast"),
         (lambda a: a + stored(), "do not broadcast"),
+        (
+            lambda a: a + stored()[: Variable("n", 1, 8).bind(5)],
+            r"n=5 of 1 to 16 and n=5 of 1 to 8 are two variables: bind one Variable",
+        ),
+        (
+            lambda a: (a.sum() + stored()[: Variable("n", 1, 8).bind(5)].sum()).item(),
+            "named n: of 1 to 16, and of 1 to 8: bind one Variable for both, or give",
+        ),
         (lambda a: a[Tensor([0, 1], device=DEVICE)], "stays an axis of its own"),
     ],
 )
 def test_what_a_variable_axis_cannot_do_says_so(use: Callable[[Tensor], Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         use(stored()[: N.bind(5)])
+
+
+@pytest.mark.parametrize(
+    ("index", "told"),
+    [
+        (2, r"index 2 of axis 0 .*n=5, 6\).*1 to 16.*\(Tensor.arange\(n\) == 2\).where\(x, 0\)"),
+        (-1, r"index -1 of axis 0 .*\(Tensor.arange\(n\) \+ 1 == n\).where\(x, 0\)"),
+        (16, "index 16 is outside axis 0 .* whose greatest size is 16"),
+    ],
+)
+def test_an_index_that_not_every_size_has_says_what_to_do(index: int, told: str) -> None:
+    with pytest.raises(IndexError, match=told):
+        stored()[: N.bind(5)][index]
+    assert stored()[: Variable("more", 3, 16).bind(5)][2].shape == (COLUMNS,)
 
 
 def test_bounds_and_names_are_checked() -> None:

@@ -97,11 +97,10 @@ def test_what_is_no_graph_is_an_error_that_names_the_optimizer(odd: Odd, make, f
         (tensor(3, 4) @ tensor(4, 5)).realize()
 
 
-def test_the_exponential_is_one_node_there_and_many_before_and_after(odd: Odd) -> None:
+def test_the_exponential_is_one_node_of_a_graph_that_is_shown(odd: Odd) -> None:
     x = tensor(3, 4)
     np.testing.assert_allclose(x.exp().sum(1).numpy(), np.exp(x.numpy()).sum(1), rtol=1e-6)
-    powers = [n for n in odd.seen[0].toposort() if n.op is Ops.EXP2]
-    assert [n.arg for n in powers] == ["e"]
+    assert sum(n.op is Ops.EXP for n in odd.seen[0].toposort()) == 1
 
 
 @pytest.mark.parametrize(

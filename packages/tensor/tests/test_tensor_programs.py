@@ -24,6 +24,13 @@ def test_random_programs_on_the_default_device(seed: int) -> None:
     assert statements.failure(made, COMPILED) is None, made.source(COMPILED)
 
 
+def test_a_product_that_becomes_float_is_of_small_numbers() -> None:
+    """uint64 with int32 is float64: of large numbers the order of a sum would show."""
+    made = tensor_programs.program(88120096)
+    assert any("uint64" in s.tensor for s in made.statements)
+    assert statements.failure(made, "INTERP") is None
+
+
 def test_a_program_is_the_same_for_its_seed() -> None:
     first, again = tensor_programs.program(7), tensor_programs.program(7)
     assert first.source("CPU") == again.source("CPU")

@@ -6,6 +6,7 @@ import math
 import sys
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from opgraft.api import Buffer, Executable, Program, Scalar, errors, value_to_bits
@@ -28,11 +29,16 @@ class ClExecutable(Executable):
             self._kernel = driver.made(library.clCreateKernel, program.name, built, entry)
         finally:
             library.clReleaseProgram(built)  # the kernel keeps it
-        weakref.finalize(self, _release, library, context, self._kernel).atexit = False
+        release = library.clReleaseKernel
+        weakref.finalize(self, context.release, release, self._kernel).atexit = False
         self._set: list[object] = [None] * (2 * len(program.params) + len(program.variables))
+        self._given: list[tuple[int, int]] | None = None
+        """Id and size of each memory of the last launch, where these are all its arguments."""
+        self._handles: list[Memory] = []
         self._offset = ffi.new("cl_ulong *")
-        varies = any(not isinstance(count, int) for count in program.launch[0])
-        self._fixed = None if varies else self._grid(())
+        self._launch: partial[int] | None = None
+        """Queues the kernel, given where to put its event; None: it has no groups."""
+        self._varies = any(not isinstance(count, int) for count in program.launch[0])
         threads = math.prod(program.launch[1])
         ask, device = library.clGetKernelWorkGroupInfo, context.found.device
         most = driver.number(ask, self._kernel, device, 0x11B0)
@@ -45,45 +51,60 @@ class ClExecutable(Executable):
     def run(
         self, buffers: Sequence[Buffer], variables: Sequence[Scalar] = (), wait: bool = False
     ) -> float | None:
-        context, library = self._context, self._context.library
-        context.check()
-        self.program.check_arguments(buffers, variables)
+        given = [(id(buffer.handle), buffer.nbytes) for buffer in buffers]
+        context = self._context
+        lock = context.lock
+        lock.acquire()
+        try:
+            if given != self._given or variables or context.forked:
+                self._prepare(buffers, variables)
+                self._given = None if variables else given
+            launch = self._launch
+            if wait or launch is None:
+                return self._timed() if wait else None
+            event = context.counted()
+            number = context.launched
+            for handle in self._handles:
+                handle.root.used = number
+            code = launch(event)
+            if code:
+                driver.check(code, f"launching {self.program.name}")
+            context.flush()
+        finally:
+            lock.release()
+        return None
+
+    def _timed(self) -> float:
+        """A launch on the queue that takes times, once all before it is done."""
+        context, launch, event = self._context, self._launch, ffi.new("cl_event *")
+        context.finish()
+        if launch is None:
+            return 0.0
+        doing = f"launching {self.program.name}"
+        driver.check(launch.func(context.side, *launch.args[1:], event), doing)
+        begin, end = context.wait(event, doing, 0x1282, 0x1283)
+        return (end - begin) * 1e-9
+
+    def _prepare(self, buffers: Sequence[Buffer], variables: Sequence[Scalar]) -> None:
+        """Check arguments that are not those of the last launch, and give them to the kernel."""
+        self._context.check()
+        program, self._given = self.program, None
+        program.check_arguments(buffers, variables)
         handles = [buffer.handle for buffer in buffers]
         for slot, handle in enumerate(handles):
             if type(handle) is not Memory:
                 there = buffers[slot].device.name
-                raise errors.DeviceError(f"{self.program.name}: buffer {slot} is on {there}")
-        dimensions, total, local = self._fixed or self._grid(variables)
-        if not dimensions:  # no groups
-            return 0.0 if wait else None
-        if wait:
-            context.finish()  # the queue that takes times is another one
-        with context.lock:
-            self._bind(handles, variables)
-            number = context.launched + 1
-            for handle in handles:
-                handle.root.used = number
-            event = ffi.new("cl_event *") if wait else ffi.NULL
-            code = library.clEnqueueNDRangeKernel(
-                context.side if wait else context.queue, self._kernel, dimensions, ffi.NULL, total,
-                local, 0, ffi.NULL, event,
+                raise errors.DeviceError(f"{program.name}: buffer {slot} is on {there}")
+        self._bind(handles, variables)
+        if self._varies or not self._handles:
+            groups, threads = program.grid(variables)
+            total = ffi.new("size_t[3]", [g * t for g, t in zip(groups, threads)] or [1])
+            local, none = ffi.new("size_t[3]", list(threads) or [1]), ffi.NULL
+            self._launch = None if 0 in groups else partial(
+                self._context.library.clEnqueueNDRangeKernel, self._context.queue, self._kernel,
+                max(1, len(groups)), none, total, local, 0, none,
             )  # fmt: skip
-            context.launched = number
-        if code:
-            driver.check(code, f"launching {self.program.name}")
-        if not wait:
-            library.clFlush(context.queue)
-            return None
-        seconds = self._timed(event)
-        context.done = max(context.done, number)
-        return seconds
-
-    def _grid(self, variables: Sequence[Scalar]) -> tuple[int, Any, Any]:
-        """Dimensions (0: nothing to run), threads in all, threads of a group."""
-        groups, threads = self.program.grid(variables) if variables else self.program.launch
-        total = ffi.new("size_t[3]", [g * t for g, t in zip(groups, threads)] or [1])
-        local = ffi.new("size_t[3]", list(threads) or [1])
-        return 0 if 0 in groups else max(1, len(groups)), total, local
+        self._handles = handles
 
     def _bind(self, handles: Sequence[Memory], variables: Sequence[Scalar]) -> None:
         """Set the arguments, as renderer.py orders them, that differ from the last launch's."""
@@ -106,17 +127,3 @@ class ClExecutable(Executable):
         code = self._context.library.clSetKernelArg(self._kernel, place, size, data)
         driver.check(code, f"giving {self.program.name} its argument {place}")
         self._set[place] = stands_for
-
-    def _timed(self, event: Any) -> float:
-        library = self._context.library
-        try:
-            driver.check(library.clWaitForEvents(1, event), f"running {self.program.name}")
-            ask = library.clGetEventProfilingInfo
-            begin, end = (driver.number(ask, event[0], key) for key in (0x1282, 0x1283))
-        finally:
-            library.clReleaseEvent(event[0])
-        return (end - begin) * 1e-9
-
-
-def _release(library: Any, context: Context, kernel: Any) -> None:
-    context.release(library.clReleaseKernel, kernel)

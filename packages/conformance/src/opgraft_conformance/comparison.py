@@ -7,7 +7,7 @@ subnormals, a reordered sum. The exceptions are these:
 
 - *nan is nan*: its sign and payload are not defined, so any nan equals any other. The sign of a
   zero is defined and compared.
-- *EXP2, LOG2 and SIN* are within 2 units in the last place in float32 and float64 (correct
+- *EXP, EXP2, LOG2 and SIN* are within 2 units in the last place in float32 and float64 (correct
   rounding is not affordable there); in float16 and bfloat16 they are correctly rounded but for
   1 unit. They are compared with the exact result (exact.py), not with INTERP's.
 - *The order inside a REDUCE* is free, so reductions are given small whole numbers, whose sums
@@ -35,7 +35,7 @@ ELEMENTARY_ULPS: Final = {
     dtypes.float32: 2.0,
     dtypes.float64: 2.0,
 }
-"""How far EXP2, LOG2 and SIN may be from the exact value: docs/meaning.md, "Floats"."""
+"""How far EXP, EXP2, LOG2 and SIN may be from the exact value: docs/meaning.md, "Floats"."""
 
 SHOWN: Final = 3
 """So many differences are written out; the others are counted."""

@@ -1,4 +1,4 @@
-"""EXP2, LOG2 and SIN: how far results are from the exact ones, in units in the last place."""
+"""EXP, EXP2, LOG2 and SIN: how far results are from the exact ones, in units in the last place."""
 
 from __future__ import annotations
 
@@ -27,14 +27,21 @@ from opgraft_conformance.operations import (
 )
 from opgraft_conformance.values import distinct, edges, shown, value
 
-OPS: Final = (Ops.EXP2, Ops.LOG2, Ops.SIN)
+OPS: Final = (Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN)
 
 
 def arguments(op: Ops, dtype: DType) -> list[Scalar]:
     """Edges, points where the function is hard, and some everywhere in its range."""
     random = np.random.default_rng(3)
     found: list[float] = [float(v) for v in edges(dtype)]
-    if op is Ops.EXP2:
+    if op is Ops.EXP:
+        least, most = (math.log(2) * p for p in _powers(dtype))
+        found += np.linspace(least - 2, most + 2, 41).tolist()
+        found += [most + d for d in (-1.0, -0.1, -0.01, -1e-5)] + [least + 1, least / 1.01]
+        found += [math.log(2) * (k + 0.5) for k in range(-9, 9, 2)]
+        found += [s * 2.0**-k for k in range(1, 30, 3) for s in (1, -1)]
+        found += random.uniform(least, most, 60).tolist() + random.uniform(-1, 1, 40).tolist()
+    elif op is Ops.EXP2:
         most = 1 << (dtype.exponent - 1)
         found += [float(v) for v in range(-most - dtype.mantissa - 2, most + 2, max(1, most // 16))]
         found += [most - 2.0**-k for k in range(1, 12)]  # near overflow
@@ -60,13 +67,19 @@ def arguments(op: Ops, dtype: DType) -> list[Scalar]:
     return distinct([dtype.const(v) for v in found], dtype)
 
 
+def _powers(dtype: DType) -> tuple[int, int]:
+    """The powers of two from which on, downwards and upwards, results are 0 and infinite."""
+    most = 1 << (dtype.exponent - 1)
+    return 1 - most - dtype.mantissa, most
+
+
 def special(op: Ops, x: float) -> float | None:
     """Values that are exact, as C's functions give them; None: the function has to be computed."""
     if math.isnan(x):
         return math.nan
     if op is Ops.SIN:
         return math.nan if math.isinf(x) else x if x == 0 else None
-    if op is Ops.EXP2:
+    if op in (Ops.EXP, Ops.EXP2):
         if math.isinf(x):
             return math.inf if x > 0 else 0.0
         return 1.0 if x == 0 else None
@@ -78,7 +91,7 @@ def special(op: Ops, x: float) -> float | None:
 @cache
 def exactly(op: Ops, x: float) -> Fraction:
     """The value of the function, to hundreds of bits."""
-    if op is Ops.EXP2:
+    if op in (Ops.EXP, Ops.EXP2):
         x = min(max(x, -2000.0), 2000.0)  # beyond, every dtype has overflown
     return exact.FUNCTIONS[op.name](x)
 

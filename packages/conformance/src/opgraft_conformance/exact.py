@@ -1,4 +1,4 @@
-"""EXP2, LOG2 and SIN to hundreds of bits, in integers: what the devices' results are measured by.
+"""EXP, EXP2, LOG2 and SIN to hundreds of bits, in integers: what devices' results are measured by.
 
 Numbers are fixed-point: integers in units of 2**-bits.
 """
@@ -51,16 +51,27 @@ def _fixed(x: Fraction, bits: int) -> int:
     return (x.numerator << bits) // x.denominator
 
 
+def exp(x: float) -> Fraction:
+    """e**x for a finite x of moderate size."""
+    whole = math.floor(x / math.log(2))
+    return _exponential(_fixed(Fraction(x), BITS) - whole * ln2(BITS)) * Fraction(2) ** whole
+
+
 def exp2(x: float) -> Fraction:
     """2**x for a finite x of moderate size."""
     whole = math.floor(x)
     power = (_fixed(Fraction(x) - whole, BITS) * ln2(BITS)) >> BITS
+    return _exponential(power) * Fraction(2) ** whole
+
+
+def _exponential(power: int) -> Fraction:
+    """e to a small power."""
     term, total, n = 1 << BITS, 0, 0
     while term:
         total += term
         n += 1
         term = ((term * power) >> BITS) // n
-    return Fraction(total, 1 << BITS) * Fraction(2) ** whole
+    return Fraction(total, 1 << BITS)
 
 
 def log2(x: float) -> Fraction:
@@ -101,6 +112,7 @@ def _series(term: int, x: int, n: int, bits: int) -> int:
 
 
 FUNCTIONS: Final[dict[str, Callable[[float], Fraction]]] = {
+    "EXP": exp,
     "EXP2": exp2,
     "LOG2": log2,
     "SIN": sin,

@@ -372,6 +372,15 @@ def weighted_rows(dtype: DType, height: int = 3, keys: int = 24, width: int = 18
     return kernel("weighted_rows", out.store(i * width + j, total).end(i, j))
 
 
+def picked_rows(dtype: DType, height: int = 9, table: int = 29, width: int = 24) -> UOp:
+    """Rows of a table by numbers from memory; where there is none of a number, zeros."""
+    i, j = loop(height, "i"), loop(width, "j")
+    out, a = param(0, height * width, dtype), param(1, table * width, dtype)
+    row = param(2, height, dtypes.int32).load(i).cast(dtypes.index) * 3
+    value = a.load(row * width + j, (row >= 0) & (row < table))
+    return kernel("picked_rows", out.store(i * width + j, value).end(i, j))
+
+
 SHAPES: Final[dict[str, Maker]] = {
     f.__name__: f
     for f in (
@@ -394,3 +403,5 @@ NARROW: Final[dict[str, Maker]] = {"widened": widened}
 """Of narrow integers alone."""
 FLOATS: Final[dict[str, Maker]] = {"weighted_rows": weighted_rows}
 """Of floats alone."""
+LISTED: Final[dict[str, Maker]] = {"picked_rows": picked_rows}
+"""With places that memory names."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from opgraft.api import AxisKind as Kind
 from opgraft.api import (
@@ -23,9 +22,12 @@ from opgraft.api import (
 )
 from opgraft_conformance.fault import Fault
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 SIZE = 100
 
-Array = npt.NDArray[Any]
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
 # ---- kernels

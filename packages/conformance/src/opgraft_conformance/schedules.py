@@ -35,6 +35,7 @@ from opgraft.opt.actions import (
     Split,
     Unroll,
 )
+from opgraft.opt.bit_order import BitOrder
 from opgraft.opt.blocks import Blocks, SumInBlocks
 from opgraft.opt.chunks import InChunks
 from opgraft.opt.cover import Cover
@@ -42,9 +43,11 @@ from opgraft.opt.distribute import Distribute
 from opgraft.opt.dot import Dot
 from opgraft.opt.fold import Fold
 from opgraft.opt.grid_actions import Grid, GroupReduce, Pad, Stage
+from opgraft.opt.inline import Inline
 from opgraft.opt.matrix import Matrix
 from opgraft.opt.pack import Pack
 from opgraft.opt.partial import Partial
+from opgraft.opt.prefetch import Prefetch
 from opgraft.opt.reuse import Reuse
 from opgraft.opt.scan import ScanLanes
 from opgraft.opt.separate import SeparateReduces
@@ -73,7 +76,7 @@ class Trial:
 
     def meaning(self) -> UOp:
         """The kernel, one iteration after another."""
-        every = kernels.SHAPES | kernels.MOVES | kernels.NARROW | kernels.FLOATS
+        every = kernels.SHAPES | kernels.MOVES | kernels.NARROW | kernels.FLOATS | kernels.LISTED
         return scheduled(every[self.kernel](self.dtype), ())
 
     def sink(self) -> UOp:
@@ -185,9 +188,17 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
         trial("elementwise", Split("i", 16, VECTOR), Stream(0), dtype=dtypes.int8),
         trial("transposed", Tile((("j", 1, 4), ("i", 4, 1))), Outermost(("i.o", "j.o"))),
     ),
+    Prefetch: (  # where the target fetches nothing ahead, nothing is left of it
+        trial("gathered", Prefetch("i", 4)),
+        trial("picked_rows", Prefetch("i", 2)),
+        trial("picked_rows", Split("j", 8, VECTOR), Parallel("i"), Prefetch("i", 40)),
+        trial("picked_rows", Cover("j", 4, 4), Prefetch("i", 1), dtype=dtypes.float64),
+        trial("picked_rows", Grid("i"), Prefetch("i.g", 3), dtype=dtypes.int8),
+    ),
     Fuse: (
         trial("rows", Fuse("i", "j")),
         trial("transposed", Fuse("i", "j"), Split("i.j", 8)),
+        trial("rows", Parallel("i"), Fuse("i", "j")),  # both for the cores
         trial("last_store_wins", Fuse("k", "m")),
     ),
     Parallel: (
@@ -247,6 +258,7 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
     ),
     Pack: (
         trial("matmul", Pack(("j",))),
+        trial("matmul", Pack(("i", "k"), ("j",))),  # as rows, whatever its array's order
         trial("matmul", Split("j", 4, VECTOR), Pack(("j.v",))),
         trial("matmul", Split("i", 4), Pack(("i.i",), ("i.o",)), dtype=dtypes.int32),
     ),
@@ -294,6 +306,17 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
         trial("rows", Outermost(("j", "i"))),
         trial("matmul", Split("j", 6), Outermost(("j.o",))),
         trial("matmul", Pack(("j",)), Outermost(("pack0.j", "pack0.k"))),  # of a fill
+    ),
+    BitOrder: (
+        trial("column_maxima", BitOrder(), dtype=dtypes.float16),
+        trial("column_maxima", BitOrder(), Cover("j", 16), dtype=dtypes.bfloat16),
+        trial("column_maxima", BitOrder(), Accumulate("k", "j", 4), dtype=dtypes.float16),
+    ),
+    Inline: (
+        trial("by_way_of_a_local", Inline("row")),
+        trial("by_way_of_a_local", Inline("row"), Split("i", 2, VECTOR), dtype=dtypes.int32),
+        trial("by_way_of_two_locals", Inline("raised"), Parallel("i")),
+        trial("weighted_rows", Inline("row"), Split("j", 4, VECTOR), dtype=dtypes.float64),
     ),
     SeparateReduces: (
         trial("several_outputs", SeparateReduces()),

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
     from opgraft.ir.pattern import UPat
     from opgraft.ir.rewrite import graph_rewrite
+    from opgraft.ir.shapes import array_shape
     from opgraft.ir.text import linear_to_text, node_to_text, parse_linear
     from opgraft.ir.uop import UOp
+    from opgraft.plugins.calibration import Calibration
     from opgraft.plugins.command import Command
     from opgraft.plugins.hookspecs import hookimpl
     from opgraft.render.c import CRenderer
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
         DeviceSpec,
         Executable,
         InputPlace,
+        KeepingAllocator,
         LaunchList,
         Probe,
         Program,
@@ -88,8 +91,10 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "opgraft.ir.ops": ("AxisKind", "GroupOp", "Ops", "Space"),
     "opgraft.ir.pattern": ("UPat",),
     "opgraft.ir.rewrite": ("graph_rewrite",),
+    "opgraft.ir.shapes": ("array_shape",),
     "opgraft.ir.text": ("linear_to_text", "node_to_text", "parse_linear"),
     "opgraft.ir.uop": ("UOp",),
+    "opgraft.plugins.calibration": ("Calibration",),
     "opgraft.plugins.command": ("Command",),
     "opgraft.plugins.hookspecs": ("hookimpl",),
     "opgraft.render.c": ("CRenderer",),
@@ -119,6 +124,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "DeviceSpec",
         "Executable",
         "InputPlace",
+        "KeepingAllocator",
         "LaunchList",
         "Probe",
         "Program",
@@ -144,6 +150,7 @@ __all__ = [
     "Buffer",
     "CRenderer",
     "CStyleRenderer",
+    "Calibration",
     "Command",
     "Compiler",
     "CompilerPair",
@@ -158,6 +165,7 @@ __all__ = [
     "ForkLock",
     "GroupOp",
     "InputPlace",
+    "KeepingAllocator",
     "KernelInfo",
     "LaunchList",
     "LinearProgram",
@@ -183,6 +191,7 @@ __all__ = [
     "VectorRenderer",
     "Writer",
     "alternatives_at",
+    "array_shape",
     "check_inputs",
     "compile_cache",
     "compile_kernel",

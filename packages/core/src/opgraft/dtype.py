@@ -154,6 +154,10 @@ def wrap(value: int, bits: int, signed: bool) -> int:
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
+_PACKED: Final = {(8, 23): "<f", (5, 10): "<e"}
+"""Formats that Python's struct rounds to, by the widths of their fields."""
+
+
 def round_float(value: Scalar | Fraction, exponent: int, mantissa: int) -> float:
     """The nearest binary float with these field widths, ties to even; overflow gives an infinity.
 
@@ -164,11 +168,14 @@ def round_float(value: Scalar | Fraction, exponent: int, mantissa: int) -> float
             return value
         if math.isnan(value):
             return math.nan
-        if mantissa == 23:
+        packed = _PACKED.get((exponent, mantissa))
+        if packed is not None:
             try:
-                return float(struct.unpack("<f", struct.pack("<f", value))[0])
+                return float(struct.unpack(packed, struct.pack(packed, value))[0])
             except OverflowError:
                 return math.copysign(math.inf, value)
+    elif isinstance(value, int) and -1 <= value <= 1 < exponent:
+        return float(value)
     from fractions import Fraction  # late: with decimal behind it, and rarely needed
 
     exact = Fraction(value)

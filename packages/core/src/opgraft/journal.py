@@ -54,6 +54,11 @@ def watched() -> bool:
     return bool(_listeners)
 
 
+def listeners() -> list[Callable[[Event], None]]:
+    """Those that listen, in the list itself, for what has no time to ask: `watched` as of now."""
+    return _listeners
+
+
 def tell(kind: str, name: str, begin: float, **details: Any) -> None:
     """Tell what was begun at `begin` and is done now."""
     now = time.perf_counter()

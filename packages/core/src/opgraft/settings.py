@@ -381,21 +381,33 @@ class Reading:
     False
     """
 
-    __slots__ = ("_code", "_environment", "_given", "_names", "_raw", "values")
+    __slots__ = (
+        "_code",
+        "_environment",
+        "_get",
+        "_given",
+        "_keys",
+        "_names",
+        "_none_of",
+        "_raw",
+        "values",
+    )
 
     def __init__(self, *names: str) -> None:
         self._names: Final = names
         self._code: dict[str, Any] = _values.get()
         self._given: Final = self._in_code(self._code)
         self._environment: Final = os.environ
-        found = self._environment
-        inner = getattr(found, "_data", None)
+        inner = getattr(os.environ, "_data", None)
+        self._get: Callable[[Any], object] = os.environ.get if inner is None else inner.get
+        keys: list[Any] = [PREFIX + name for name in names]
+        self._keys: Final = keys if inner is None else [*map(os.environ.encodekey, keys)]
         # before the values: one that changes meanwhile is seen at the next look
-        self._raw: list[tuple[Callable[[Any], object], Any, object]] = []
-        for name in names:
-            get_raw: Callable[[Any], object] = found.get if inner is None else inner.get
-            key: Any = PREFIX + name if inner is None else found.encodekey(PREFIX + name)
-            self._raw.append((get_raw, key, get_raw(key)))
+        self._raw: Final = [*map(self._get, self._keys)]
+        self._none_of: Callable[[Any], bool] | None = None
+        """Where the environment has none of them: tells whether that is still so."""
+        if inner is not None and self._raw.count(None) == len(self._raw):
+            self._none_of = inner.keys().isdisjoint
         self.values: Final = tuple([get(n) for n in names])
 
     def holds(self) -> bool:
@@ -405,10 +417,12 @@ class Reading:
             if self._in_code(code) != self._given:
                 return False
             self._code = code
-        for get_raw, key, raw in self._raw:
-            if get_raw(key) != raw:
-                return False
-        return os.environ is self._environment
+        if os.environ is not self._environment:
+            return False
+        none_of = self._none_of
+        if none_of is not None:
+            return none_of(self._keys)
+        return [*map(self._get, self._keys)] == self._raw
 
     def _in_code(self, code: dict[str, Any]) -> list[Any]:
         return [code.get(n, _NO_VALUES) for n in self._names]

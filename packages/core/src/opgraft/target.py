@@ -38,6 +38,8 @@ class Target:
     """The most lanes that a rendered vector may have."""
     gather: bool = False
     """Whether LOAD and STORE take a vector of indices."""
+    prefetch: bool = False
+    """Whether PREFETCH brings anything nearer; where it does not, lowering drops it."""
 
     # parallelism
     cores: int = 1

@@ -20,11 +20,13 @@ from opgraft.dtype import DType, dtypes
 from opgraft.errors import RewriteError
 from opgraft.ir import PatternMatcher, UOp, UPat
 from opgraft.ir.rule import Rule
+from opgraft.rules.sets import sym
 from tested import at
 
 from . import lifted, pairs
-from .instances import FLOATS, Filler, NoInstance, looped
+from .instances import FLOATS, Filler, NoInstance, looped, widened
 from .judge import judge
+from .shapes import FAMILIES, SHAPES
 
 
 @dataclass(frozen=True)
@@ -68,24 +70,29 @@ class Effort:
     seed: int = 1
     loops: bool = False  # whether half of the instances have loops' indices for their variables
     lines: bool = True  # whether every line of a rule has to be reached
+    vectors: int = 16  # one in so many draws is put on vectors; 0: none
 
 
-QUICK: Final = Effort(instances=5, attempts=100, proofs=1, assignments=1024, slow=12, lines=False)
+QUICK: Final = Effort(
+    instances=5, attempts=100, proofs=1, assignments=1024, slow=12, lines=False, vectors=0
+)
 LONG: Final = Effort(
-    instances=200, attempts=4000, proofs=10, assignments=1 << 16, slow=200, pairs=512
+    instances=200, attempts=2000, proofs=10, assignments=1 << 16, slow=64, pairs=512
 )
 
 
 # Files whose every line the check must reach: the algebra that rules share.
 HELPERS: Final = ("quotients.py", "sums.py", "boolean.py", "compare.py", "divmod.py", "integer.py")
-# Functions that make patterns, when the module is imported; and classes.
-_AT_IMPORT: Final = ("_not", "_negative", "_chained", "<lambda>", "Sum")
+# Functions that make patterns, when the module is imported; classes; and what prints a fault.
+_AT_IMPORT: Final = ("_not", "_negative", "_chained", "<lambda>", "Sum", "__repr__")
 # How often the groups are gone through for a rule that fires in few of them.
 _ROUNDS: Final = 4
 # How often a rule with lines that were not reached is drawn again; and those with helpers.
 _TURNS: Final = 12
 _TOOL: Final = 4  # a number that sys.monitoring has reserved for nobody
 _MORE: Final = 3
+_MOST_INSTANCES: Final = 200
+_MOST_ATTEMPTS: Final = 2000
 
 
 def effort_from_environment() -> Effort:
@@ -150,6 +157,7 @@ class Reached:
         self.rule = ""
         self.files: dict[str, dict[str, None]] = {}  # the rules that entered each file
         self.active = False
+        self.functions: dict[str, list[CodeType]] = {}  # of a file
         if sys.version_info >= (3, 12):
             monitoring, events = sys.monitoring, sys.monitoring.events
             if monitoring.get_tool(_TOOL) is None:
@@ -222,20 +230,19 @@ class Reached:
 
     def missing_in(self, file: str) -> list[int]:
         """The lines of functions of a file that never ran, but those that run at import."""
-        found: list[int] = []
-        stack = [compile(Path(file).read_text(encoding="utf-8"), file, "exec")]
-        while stack:
-            for inner in stack.pop().co_consts:
-                if isinstance(inner, CodeType):
-                    stack.append(inner)
-                    if inner.co_name not in _AT_IMPORT:
-                        found += self.missing(inner)
-        return sorted(set(found))
+        if file not in self.functions:
+            self.functions[file] = found = []
+            stack = [compile(Path(file).read_text(encoding="utf-8"), file, "exec")]
+            while stack:
+                inner = [code for code in stack.pop().co_consts if isinstance(code, CodeType)]
+                stack += inner
+                found += [code for code in inner if code.co_name not in _AT_IMPORT]
+        return sorted({line for code in self.functions[file] for line in self.missing(code)})
 
 
 def check_rule(rule: Rule, effort: Effort, reached: Reached, shapes: Sequence[UPat] = ()) -> Record:
     """Draw, run, judge; one record. `shapes`: what to draw from besides the rule's own pattern."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     record = Record(rule)
     matcher = PatternMatcher([rule])
     groups: Sequence[Group] = GROUPS
@@ -251,7 +258,7 @@ def check_rule(rule: Rule, effort: Effort, reached: Reached, shapes: Sequence[UP
             groups = [group for group in GROUPS if group.name in record.fired]
         if record.faults or sum(record.fired.values()) >= 4 * effort.instances:
             break
-    record.seconds = time.perf_counter() - begin
+    record.seconds = time.process_time() - begin
     return record
 
 
@@ -279,6 +286,8 @@ def _check_group(
             continue
         if effort.loops and rng.random() < 0.5:
             before = looped(before, rng)
+        if effort.vectors and attempts % effort.vectors == 0:
+            before = widened(before)
         if before in seen:
             continue
         try:
@@ -307,7 +316,7 @@ def _check_group(
             if fault:
                 record.faults.append(fault)
                 return
-        if group.proof and proofs < effort.proofs:
+        if group.proof and proofs < effort.proofs and before.dtype.count == 1:
             proofs += 1
             answer = lifted.prove(before, after, effort.steps)
             if answer == "proved":
@@ -350,15 +359,9 @@ def _checked(
     if not effort.lines:
         yield from done
         return
-    wider = replace(
-        effort,
-        instances=effort.instances * 4,
-        attempts=effort.attempts * 8,
-        assignments=effort.assignments // 8,
-        proofs=0,
-    )
+    wider = _wider(effort, 8)
     for record in done:
-        begin, code = time.perf_counter(), record.rule.function.__code__
+        begin, code = time.process_time(), record.rule.function.__code__
         for turn in range(_TURNS):
             for group in GROUPS:
                 # a group in which nothing fired does not suit the pattern
@@ -370,8 +373,19 @@ def _checked(
                         *(record, PatternMatcher([record.rule]), group, wider, rng, reached, drawn)
                     )
         record.unreached = reached.missing(code)
-        record.seconds += time.perf_counter() - begin
+        record.seconds += time.process_time() - begin
         yield record
+
+
+def _wider(effort: Effort, factor: int) -> Effort:
+    """More draws, each looked at for less long: for lines that were not reached."""
+    return replace(
+        effort,
+        instances=min(effort.instances * 4, _MOST_INSTANCES),
+        attempts=min(effort.attempts * factor, _MOST_ATTEMPTS),
+        assignments=effort.assignments // 8,
+        proofs=0,
+    )
 
 
 def unreached(rules: Sequence[Rule], reached: Reached, effort: Effort) -> list[str]:
@@ -388,14 +402,7 @@ def unreached(rules: Sequence[Rule], reached: Reached, effort: Effort) -> list[s
                 if not reached.missing_in(file):
                     break
                 rule = by_name[name]
-                record = Record(rule)
-                wider = replace(
-                    effort,
-                    instances=effort.instances * 4,
-                    attempts=effort.attempts * 4,
-                    assignments=effort.assignments // 8,
-                    proofs=0,
-                )
+                record, wider = Record(rule), _wider(effort, 4)
                 for group in GROUPS[:4]:
                     rng = random.Random(f"{effort.seed} more {name} {group.name} {turn}")
                     _check_group(record, PatternMatcher([rule]), group, wider, rng, reached)
@@ -412,14 +419,12 @@ def summary(records: Sequence[Record]) -> str:
         f"proved by z3), {sum(r.assignments for r in records)} assignments, "
         f"{sum(bool(r.paired) for r in records)} rules on {sum(r.paired for r in records)} pairs "
         f"of 16 bits, "
-        f"{sum(bool(r.verdict) for r in records)} refused"
+        f"{sum(bool(r.verdict) for r in records)} refused, "
+        f"{sum(r.seconds for r in records):.1f} s"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from opgraft.rules.alternatives import alternatives_at
-    from opgraft.rules.sets import sym
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rule", action="append", help="check these alone")
     parser.add_argument("--long", action="store_true")
@@ -429,17 +434,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     effort = LONG if given.long else Effort(seed=given.seed)
     if given.pairs is not None:
         effort = replace(effort, pairs=given.pairs)
-    begin = time.perf_counter()
+    reached = Reached()
     records: list[Record] = []
-    known = [*sym.rules]
-    for stage in ("index", "scalar"):
-        known += [r for r in alternatives_at(stage, "strict").rules if r not in known]
-    rules, reached = [r for r in known if not given.rule or r.name in given.rule], Reached()
-    for record in check(rules, effort, reached):
-        records.append(record)
-        print(record.line(), flush=True)
-    left = [] if given.rule else unreached(rules, reached, effort)
-    print("\n".join([*left, f"{summary(records)}, {time.perf_counter() - begin:.1f} s"]))
+    alternatives = [rule for family in FAMILIES.values() for rule in family.rules]
+    for rules, kind in ((sym.rules, effort), (alternatives, replace(effort, loops=True))):
+        chosen = [rule for rule in rules if not given.rule or rule.name in given.rule]
+        for record in check(chosen, kind, reached, SHAPES):
+            records.append(record)
+            print(record.line(), flush=True)
+    left = [] if given.rule else unreached(sym.rules, reached, effort)
+    print("\n".join([*left, summary(records)]))
     return 1 if left or any(record.verdict for record in records) else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import UOp
 from opgraft.ir.ops import Ops
+
+from .vectors import held, rounded
 
 NARROW: Final = (dtypes.narrow(4, True), dtypes.narrow(4, False), dtypes.int8, dtypes.uint8)
 WIDE: Final = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
@@ -266,44 +269,50 @@ class Pool:
 
 
 def columns(
-    leaves: Sequence[UOp], rng: random.Random, most: int
+    leaves: Sequence[UOp], rng: random.Random, most: int, samples: int
 ) -> tuple[list[np.ndarray[Any, Any]], bool]:
-    """A column of values per leaf: all combinations if they are at most `most`, else samples."""
+    """A column of values per leaf: all combinations if they are at most `most` (each leaf along
+    an axis of its own), else samples, `samples` at most."""
     if len(leaves) == 1 and leaves[0].dtype in (dtypes.float16, dtypes.bfloat16):
         return [all_of_16_bits(leaves[0].dtype)], True
     total = 1
     for n in leaves:
         total *= _count(n)
         if total > most:
-            return _samples(leaves, rng, most), False
-    axes = [np.arange(int(n.vmin), int(n.vmax) + 1) for n in leaves]
-    if not axes:
-        return [], True
-    return [grid.ravel() for grid in np.meshgrid(*axes, indexing="ij")], True
+            return _samples(leaves, rng, min(most, samples)), False
+    made = []
+    for axis, n in enumerate(leaves):
+        form = held(n.dtype)
+        values = np.arange(_count(n)).astype(form) + np.asarray(int(n.vmin), form)  # wraps
+        made.append(values.reshape([-1 if k == axis else 1 for k in range(len(leaves))]))
+    return made, True
 
 
+@lru_cache(2)
 def all_of_16_bits(dtype: DType) -> np.ndarray[Any, Any]:
     """Every value of float16 or bfloat16."""
     patterns = np.arange(1 << 16, dtype=np.uint32)
     if dtype is dtypes.float16:
-        return patterns.astype(np.uint16).view(np.float16).astype(np.float64)
+        return patterns.astype(np.uint16).view(np.float16).astype(held(dtype))
     with np.errstate(invalid="ignore"):
-        return (patterns << 16).view(np.float32).astype(np.float64)
+        return (patterns << 16).view(np.float32).astype(held(dtype))
 
 
 def _samples(leaves: Sequence[UOp], rng: random.Random, most: int) -> list[np.ndarray[Any, Any]]:
     draw = np.random.default_rng(rng.getrandbits(64))
     made: list[np.ndarray[Any, Any]] = []
     for n in leaves:
+        form = held(n.dtype)
         if n.dtype.is_float:
-            edges = np.array([n.dtype.const(v) for v in FLOAT_EDGES])
+            edges = np.array([n.dtype.const(v) for v in FLOAT_EDGES], form)
             plain = draw.uniform(-1, 1, most) * 2.0 ** draw.integers(-30, 30, most)
             plain = np.where(draw.random(most) < 0.4, np.rint(draw.uniform(-9, 9, most)), plain)
+            plain = rounded(n.dtype, plain)
         else:
             low, high = int(n.vmin), int(n.vmax)
             inside = {low, high, low + 1, high - 1, 0, 1, -1}
-            edges = np.array(sorted(v for v in inside if low <= v <= high))
-            plain = draw.integers(low, high, most, endpoint=True)
+            edges = np.array(sorted(v for v in inside if low <= v <= high), form)
+            plain = draw.integers(low, high, most, dtype=form, endpoint=True)
         chosen = edges[draw.integers(0, len(edges), most)]
         made.append(np.where(draw.random(most) < 0.35, chosen, plain))
     return made

@@ -287,7 +287,7 @@ class Filler:
 
 def _usable(op: Ops) -> Any:
     """Which result dtypes an op has (see ir/spec.py)."""
-    if op in (Ops.FDIV, Ops.SQRT, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.TRUNC):
+    if op in (*GroupOp.ELEMENTARY, Ops.FDIV, Ops.SQRT, Ops.TRUNC):
         return lambda d: d.is_float
     if op in (Ops.IDIV, Ops.CDIV, Ops.CMOD, Ops.SHL, Ops.SHR):
         return lambda d: d.is_int
@@ -314,3 +314,17 @@ def looped(root: UOp, rng: random.Random) -> UOp:
             size = min(high - low + 1, rng.choice((3, 8, 20)))
             changes[n] = UOp.range(size, 100 + len(changes)).cast(n.dtype) + low
     return root.substitute(changes) if changes else root
+
+
+def widened(root: UOp) -> UOp:
+    """The instance on vectors of two lanes, of leaves that are the same in both."""
+    done: dict[UOp, UOp] = {}
+    for n in root.toposort():
+        if n.dtype.count != 1 or n.dtype.kind == "void":
+            done[n] = n
+        elif n.op in GroupOp.ALU:
+            src = tuple([done[s] for s in n.src])
+            done[n] = UOp(n.op, n.dtype.vec(2), src, n.arg, n.tag)
+        else:
+            done[n] = n.broadcast(2)
+    return done[root]

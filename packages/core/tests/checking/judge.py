@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from opgraft.ir.uop import exact_key, toposort
 
 from . import reference, vectors
 from .generator import assignments, columns
+
+SAMPLES: Final = 1 << 13
+"""What is tried at most of assignments that are too many to be tried all."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,10 @@ def free_leaves(*roots: UOp) -> list[UOp]:
 
 
 def judge(before: UOp, after: UOp, rng: random.Random, most: int, slow: int) -> Judged:
-    """Compare on all assignments if they are at most `most`, else on that many samples.
+    """Compare on all assignments if they are at most `most`, else on that many samples, or on
+    SAMPLES if they are fewer.
 
-    Graphs that NumPy's integers cannot hold are compared on `slow` samples one by one.
+    Graphs that NumPy's arrays cannot hold are compared on `slow` samples one by one.
     """
     if before.dtype is not after.dtype:
         return Judged(f"dtype {before.dtype} became {after.dtype}", True, 0)
@@ -45,22 +50,23 @@ def judge(before: UOp, after: UOp, rng: random.Random, most: int, slow: int) -> 
     if not vectors.suits(before, after):
         rows = _possible(leaves, assignments(leaves, rng, slow))
         return Judged(_compare_one_by_one(before, after, leaves, rows), not leaves, len(rows))
-    found, complete = columns(leaves, rng, most)
-    env: dict[UOp, Any] = {}
-    for n, column in zip(leaves, found):
-        env[n] = vectors.rounded(n.dtype, column) if n.dtype.is_float else column
-        if n.dtype.is_bool:
-            env[n] = column.astype(np.bool_)
-    runs = np.ones(len(found[0]) if found else 1, np.bool_)
-    for n in leaves:
-        if n.op is Ops.RANGE and n.src[0].op is not Ops.CONST:
-            size = vectors.evaluate(n.src[0], env)[n.src[0]]
-            runs &= np.asarray(env[n] < size)
-    if not np.all(runs):
-        env = {n: values[runs] for n, values in env.items()}
-    count = int(np.count_nonzero(runs))
-    fault = compare_vectors(before, after, env, count) if count else ""
-    return Judged(fault, complete, count)
+    found, complete = columns(leaves, rng, most, SAMPLES)
+    env = dict(zip(leaves, found))
+    varying = [n for n in leaves if n.op is Ops.RANGE and n.src[0].op is not Ops.CONST]
+    if varying:
+        env = _running(env, varying)
+    count = math.prod(np.broadcast_shapes(*(column.shape for column in env.values())))
+    return Judged(compare_vectors(before, after, env) if count else "", complete, count)
+
+
+def _running(env: Mapping[UOp, Any], varying: Sequence[UOp]) -> dict[UOp, Any]:
+    """The assignments in which every range of variable size is below it."""
+    env = dict(zip(env, (column.ravel() for column in np.broadcast_arrays(*env.values()))))
+    runs: Any = np.bool_(True)
+    for n in varying:
+        runs = runs & (env[n] < vectors.evaluate((n.src[0],), env)[n.src[0]])
+    runs = np.broadcast_to(runs, env[varying[0]].shape)
+    return {n: column[runs] for n, column in env.items()}
 
 
 def _possible(leaves: Sequence[UOp], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -76,24 +82,33 @@ def _possible(leaves: Sequence[UOp], rows: list[tuple[Any, ...]]) -> list[tuple[
     return rows
 
 
-def compare_vectors(before: UOp, after: UOp, env: dict[UOp, Any], count: int) -> str:
-    """What differs on `count` assignments at once, in value or from the bounds; empty: nothing."""
-    one, other = vectors.evaluate(before, env), vectors.evaluate(after, env)
-    a, b = np.broadcast_arrays(one[before], other[after])
-    same = a == b
-    if before.dtype.is_float:
-        same = (same & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
+def compare_vectors(before: UOp, after: UOp, env: Mapping[UOp, Any]) -> str:
+    """What differs on assignments, in value or from the bounds; empty: nothing."""
+    values = vectors.evaluate((before, after), env)
+    a, b = values[before], values[after]
+    same = _bits(a) == _bits(b)
+    if before.dtype.is_float and not np.all(same):
+        same |= np.isnan(a) & np.isnan(b)
     if not np.all(same):
-        at = int(np.argmin(np.broadcast_to(same, (count,))))
-        where = {n: values[at] for n, values in env.items()}
-        return _told(before, after, where, *(np.broadcast_to(v, (count,))[at] for v in (a, b)))
-    for values in (one, other):
-        for n, found in values.items():
-            if n.dtype.kind in ("void", "float") or n.op is Ops.PARAM:
-                continue
-            if np.min(found) < n.vmin or np.max(found) > n.vmax:
-                return f"bounds [{n.vmin}, {n.vmax}] of {n!r}: {np.min(found)}..{np.max(found)}"
+        shape = np.broadcast_shapes(np.shape(same), *(np.shape(v) for v in env.values()))
+        at = np.unravel_index(np.argmin(np.broadcast_to(same, shape)), shape)
+        a, b = (np.broadcast_to(v, shape)[at] for v in (a, b))
+        where = {n: np.broadcast_to(column, shape)[at] for n, column in env.items()}
+        return _told(before, after, where, a, b)
+    for n, found in values.items():
+        if n.dtype.kind in ("void", "float") or n.op in (Ops.PARAM, Ops.CONST):
+            continue
+        if np.min(found) < n.vmin or np.max(found) > n.vmax:
+            return f"bounds [{n.vmin}, {n.vmax}] of {n!r}: {np.min(found)}..{np.max(found)}"
     return ""
+
+
+def _bits(values: Any) -> Any:
+    """Floats as the integers of their bits: they tell one zero from the other."""
+    values = np.asarray(values)
+    if values.dtype.kind != "f":
+        return values
+    return values.view(np.dtype(f"int{8 * values.dtype.itemsize}"))
 
 
 def _compare_one_by_one(

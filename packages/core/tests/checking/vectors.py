@@ -1,7 +1,10 @@
 """The value of a graph on many assignments at once, by NumPy: a second, independent meaning.
 
-Integers up to 16 bits and small indices live in int64; floats live in float64 and are rounded
-to their dtype after each operation, which is exact for float32 and narrower (53 >= 2p + 2).
+Each dtype lives in an array that wraps or rounds as it does: integers in NumPy's own (those of
+unusual widths in wider ones, and are wrapped), `index` in int64, float32 and float64 in
+themselves. float16 is computed in float32 and rounded after each operation, bfloat16 so in
+float64: that is exact (24 >= 2 * 11 + 2, and float64 has the exponents of its subnormals too).
+Arrays need not have one shape: they are broadcast.
 """
 
 from __future__ import annotations
@@ -21,35 +24,59 @@ from opgraft.ir.uop import toposort
 from .reference import PLACES
 
 Array = Any
-_LIMIT: Final = 1 << 31
+_LIMIT: Final = 1 << 62  # of indices
+_UNKNOWN: Final = frozenset({*GroupOp.ELEMENTARY, Ops.THREEFRY, Ops.MULACC, Ops.BITCAST, Ops.STORE})
+_FLOATS: Final = {
+    dtypes.float16: np.dtype(np.float32),
+    dtypes.bfloat16: np.dtype(np.float64),
+    dtypes.float32: np.dtype(np.float32),
+    dtypes.float64: np.dtype(np.float64),
+}
+
+
+def held(dtype: DType) -> np.dtype[Any]:
+    """What values of the dtype are held in."""
+    if dtype.is_float:
+        return _FLOATS[dtype]
+    if dtype.is_bool:
+        return np.dtype(np.bool_)
+    if dtype.is_index:
+        return np.dtype(np.int64)
+    width = next(w for w in (8, 16, 32, 64) if w >= dtype.bits)
+    return np.dtype(f"{'int' if dtype.is_signed else 'uint'}{width}")
+
+
+def _magnitude(n: UOp) -> int | float:
+    return max(abs(n.vmin), abs(n.vmax))
 
 
 def suits(*roots: UOp) -> bool:
-    """Whether no intermediate of these graphs leaves int64, and every op is known here."""
+    """Whether no intermediate of these graphs leaves its array, and every op is known here."""
     for n in toposort(roots):
-        if n.op in (Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.THREEFRY, Ops.MULACC, Ops.BITCAST, Ops.STORE):
-            return False
-        if n.dtype.count != 1:
+        if n.op in _UNKNOWN or n.dtype.count != 1:
             return False
         if n.dtype.is_index:
-            if not (n.vmin > -_LIMIT and n.vmax < _LIMIT):
+            if not _magnitude(n) < _LIMIT:
                 return False
-        elif n.dtype.is_int and n.dtype.bits > 16:
-            return False
+            if n.op is Ops.MUL and not _magnitude(n.src[0]) * _magnitude(n.src[1]) < _LIMIT:
+                return False
         if n.op is Ops.MOD and n.dtype.is_float:
             return False
+        if n.op is Ops.CAST and n.dtype is dtypes.bfloat16:
+            source = n.src[0].dtype
+            if source.is_index or (source.is_int and source.bits > 32):
+                return False  # on the way through float64 it would be rounded twice
     return True
 
 
 def rounded(dtype: DType, values: Array) -> Array:
-    """float64 values rounded once to the dtype, to nearest even."""
+    """Values of a wider float, or of integers, rounded once to the dtype, to nearest even."""
     with np.errstate(all="ignore"):
-        if dtype is dtypes.float64:
-            return values
-        if dtype is dtypes.float32:
-            return values.astype(np.float32).astype(np.float64)
         if dtype is dtypes.float16:
-            return values.astype(np.float16).astype(np.float64)
+            return values.astype(np.float16).astype(np.float32)
+        if dtype is not dtypes.bfloat16:
+            return values.astype(held(dtype), copy=False)
+        values = values.astype(np.float64, copy=False)
         _, power = np.frexp(values)
         unit = np.ldexp(1.0, np.maximum(power - 1, -126) - 7)
         made = np.rint(values / unit) * unit
@@ -59,30 +86,31 @@ def rounded(dtype: DType, values: Array) -> Array:
 
 
 def wrapped(dtype: DType, values: Array) -> Array:
-    """int64 values as the integer dtype holds them."""
-    if dtype.is_index:
+    """Integers as the integer dtype holds them."""
+    values = values.astype(held(dtype), copy=False)
+    width = 8 * values.dtype.itemsize
+    if dtype.is_index or dtype.bits == width:
         return values
-    mask = (1 << dtype.bits) - 1
+    mask = values.dtype.type((1 << dtype.bits) - 1)
     values = values & mask
     if dtype.is_signed:
-        values = np.where(values >> (dtype.bits - 1), values - (1 << dtype.bits), values)
+        sign = values.dtype.type(1 << (dtype.bits - 1))
+        values = (values ^ sign) - sign
     return values
 
 
-def evaluate(root: UOp, env: Mapping[UOp, Array]) -> dict[UOp, Array]:
-    """The values of each node on the way to `root`, outside of reductions."""
+def evaluate(roots: tuple[UOp, ...], env: Mapping[UOp, Array]) -> dict[UOp, Array]:
+    """The values of each node on the way to the roots, outside of reductions."""
     done: dict[UOp, Array] = dict(env)
     with np.errstate(all="ignore"):
-        for n in toposort((root,), lambda n: n not in env and n.op is not Ops.REDUCE):
+        for n in toposort(roots, lambda n: n not in env and n.op is not Ops.REDUCE):
             if n not in done:
                 done[n] = _value(n, done, env)
     return done
 
 
 def _constant(n: UOp) -> Array:
-    if n.dtype.is_float:
-        return np.float64(n.arg)
-    return np.bool_(n.arg) if n.dtype.is_bool else np.int64(n.arg)
+    return np.asarray(n.arg, held(n.dtype))
 
 
 def _value(n: UOp, done: dict[UOp, Array], env: Mapping[UOp, Array]) -> Array:
@@ -97,13 +125,11 @@ def _value(n: UOp, done: dict[UOp, Array], env: Mapping[UOp, Array]) -> Array:
     if op is Ops.PARAM:
         return n.arg[0]
     if op is Ops.LOAD:
-        place = (done[n.src[1]] * 5 + done[n.src[0]]) % len(PLACES)
-        held = np.array([n.dtype.const(v) for v in PLACES])[place]
-        if n.dtype.is_float:
-            held = held.astype(np.float64)
+        place = (done[n.src[1]] % len(PLACES) * 5 + done[n.src[0]]) % len(PLACES)
+        found = np.array([n.dtype.const(v) for v in PLACES], held(n.dtype))[place]
         if len(n.src) == 4:
-            held = np.where(done[n.src[2]], held, done[n.src[3]])
-        return held
+            found = np.where(done[n.src[2]], found, done[n.src[3]])
+        return found
     if op is Ops.REDUCE:
         return _reduced(n, env)
     raise KeyError(n)
@@ -112,11 +138,11 @@ def _value(n: UOp, done: dict[UOp, Array], env: Mapping[UOp, Array]) -> Array:
 def _reduced(n: UOp, env: Mapping[UOp, Array]) -> Array:
     total = _constant(identity(n.arg, n.dtype))
     ranges = n.src[1:]
-    sizes = [evaluate(r.src[0], env)[r.src[0]] for r in ranges]
+    sizes = [evaluate((r.src[0],), env)[r.src[0]] for r in ranges]
     for turn in itertools.product(*[range(int(np.max(s))) for s in sizes]):
         inner = {k: v for k, v in env.items() if k.op is not Ops.REDUCE}
-        inner.update((r, np.int64(v)) for r, v in zip(ranges, turn))
-        value = evaluate(n.src[0], inner)[n.src[0]]
+        inner.update((r, np.asarray(v, np.int64)) for r, v in zip(ranges, turn))
+        value = evaluate((n.src[0],), inner)[n.src[0]]
         runs: Array = np.bool_(True)
         for at, size in zip(turn, sizes):
             runs = runs & np.less(at, size)
@@ -128,13 +154,16 @@ def _cast(source: DType, target: DType, a: Array) -> Array:
     if target.is_bool:
         return np.not_equal(a, 0)
     if target.is_float:
-        return rounded(target, np.asarray(a, np.float64))
-    if source.is_float:
-        low = -(2.0**62) if target.is_index else float(target.min)
-        high = 2.0**62 if target.is_index else float(target.max)
-        clipped = np.clip(np.where(np.isnan(a), 0.0, np.trunc(a)), low, high)
-        return clipped.astype(np.int64)
-    return wrapped(target, np.asarray(a, np.int64))
+        return rounded(target, a)
+    if not source.is_float:
+        return wrapped(target, a)
+    whole = np.where(np.isnan(a), 0.0, np.trunc(a))
+    low, high = (-_LIMIT, _LIMIT) if target.is_index else (int(target.min), int(target.max))
+    # as a float the greatest integer may be rounded up to what does not fit
+    inside = (whole > float(low)) & (whole < float(high))
+    made = np.where(inside, whole, 0.0).astype(held(target))
+    least, most = (np.asarray(v, held(target)) for v in (low, high))
+    return np.where(inside, made, np.where(whole <= float(low), least, most))
 
 
 def _alu(op: Ops, dtype: DType, source: DType, values: list[Array]) -> Array:
@@ -142,36 +171,27 @@ def _alu(op: Ops, dtype: DType, source: DType, values: list[Array]) -> Array:
         return np.where(values[0], values[1], values[2])
     if op is Ops.CMPLT:
         if source.is_bool:
-            return ~np.asarray(values[0]) & np.asarray(values[1])
+            return ~values[0] & values[1]
         return np.less(values[0], values[1])
     if op is Ops.CMPEQ:
         return np.equal(values[0], values[1])
     if op is Ops.CMPNE:
         return np.not_equal(values[0], values[1])
     if dtype.is_float:
-        return rounded(dtype, np.asarray(_float(op, values)))
+        return _float(op, dtype, values)
+    a, b = values
     if dtype.is_bool:
-        a, b = np.asarray(values[0]), np.asarray(values[1])
         if op in (Ops.ADD, Ops.OR, Ops.MAX):
             return a | b
         return a ^ b if op is Ops.XOR else a & b
-    return wrapped(dtype, np.asarray(_integer(op, dtype, values)))
+    return wrapped(dtype, np.asarray(_integer(op, dtype, a, b)))
 
 
-def _integer(op: Ops, dtype: DType, values: list[Array]) -> Array:
-    a, b = values
+def _integer(op: Ops, dtype: DType, a: Array, b: Array) -> Array:
     if op is Ops.ADD:
         return a + b
     if op is Ops.MUL:
         return a * b
-    if op is Ops.IDIV:
-        return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
-    if op is Ops.MOD:
-        return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b)))
-    if op is Ops.CDIV or op is Ops.CMOD:
-        by = np.where(b == 0, 1, b)
-        quotient = np.abs(a) // np.abs(by) * np.where((a < 0) != (by < 0), -1, 1)
-        return np.where(b == 0, 0, quotient if op is Ops.CDIV else a - quotient * by)
     if op is Ops.MAX:
         return np.maximum(a, b)
     if op is Ops.MIN:
@@ -182,33 +202,49 @@ def _integer(op: Ops, dtype: DType, values: list[Array]) -> Array:
         return a | b
     if op is Ops.XOR:
         return a ^ b
-    width = 32 if dtype.is_index else dtype.bits
-    inside = (b >= 0) & (b < width)
-    count = np.where(inside, b, 0)
+    if op in (Ops.IDIV, Ops.MOD, Ops.CDIV, Ops.CMOD):
+        return _divided(op, a, b)
+    inside = (b >= 0) & (b < (63 if dtype.is_index else dtype.bits))
+    count = np.where(inside, b, np.zeros_like(b))
     if op is Ops.SHL:
-        return np.where(inside, np.left_shift(a, count), 0)
+        return np.where(inside, np.left_shift(a, count), np.zeros_like(a))
     if op is Ops.SHR:
-        return np.where(inside, np.right_shift(a, count), np.where(a < 0, -1, 0))
+        sign = np.zeros_like(a) if not dtype.is_signed else -(a < 0).astype(a.dtype)
+        return np.where(inside, np.right_shift(a, count), sign)
     raise KeyError(op)
 
 
-def _float(op: Ops, values: list[Array]) -> Array:
-    if op is Ops.SQRT:
-        return np.sqrt(values[0])
+def _divided(op: Ops, a: Array, b: Array) -> Array:
+    """Quotient or remainder; 0 where b is."""
+    zero = b == 0
+    by = np.where(zero, np.ones_like(b), b) if np.any(zero) else b
+    if op is Ops.IDIV:
+        found = np.floor_divide(a, by)
+    elif op is Ops.MOD:
+        found = np.remainder(a, by)
+    else:
+        found = np.fmod(a, by)  # C's remainder
+        if op is Ops.CDIV:
+            found = np.floor_divide(a - found, by)
+    return np.where(zero, np.zeros_like(found), found) if by is not b else found
+
+
+def _float(op: Ops, dtype: DType, values: list[Array]) -> Array:
     if op is Ops.TRUNC:
         return np.copysign(np.trunc(values[0]), values[0])
+    if op is Ops.SQRT:
+        return rounded(dtype, np.sqrt(values[0]))
     a, b = values
     if op is Ops.ADD:
-        return a + b
+        return rounded(dtype, a + b)
     if op is Ops.MUL:
-        return a * b
+        return rounded(dtype, a * b)
     if op is Ops.FDIV:
-        return np.divide(a, b)
-    nan = np.isnan(a) | np.isnan(b)
+        return rounded(dtype, np.divide(a, b))
+    # which of two zeros NumPy takes depends on their order; it hands on nan
+    zeros = (a == 0) & (b == 0)
     if op is Ops.MAX:
-        best = np.where(a > b, a, np.where(a < b, b, np.where(np.signbit(a), b, a)))
-    elif op is Ops.MIN:
-        best = np.where(a < b, a, np.where(a > b, b, np.where(np.signbit(a), a, b)))
-    else:
-        raise KeyError(op)
-    return np.where(nan, np.nan, best)
+        return np.where(zeros, a + b, np.maximum(a, b))
+    if op is Ops.MIN:
+        return np.where(zeros, -(-a - b), np.minimum(a, b))
+    raise KeyError(op)

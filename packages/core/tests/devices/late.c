@@ -11,7 +11,7 @@ static int test_nap(const struct timespec *span, struct timespec *left);
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LOOK = 1000, APART = 100000, ROUNDS = 2000, EXTENT = 64 };
+enum { LOOK = 1000, LATER = 100000, ROUNDS = 2000, EXTENT = 64 };
 
 static _Atomic ll time_;
 static _Atomic int came, napped, asked;
@@ -48,7 +48,7 @@ int main(void) {
         atomic_store(&came, 0);
         atomic_store(&napped, 0);
         og_run(&s, 1, 2);
-        atomic_fetch_add(&time_, APART);
+        atomic_fetch_add(&time_, LATER);
     }
     printf("%d asked, %d whole\n", asked, whole);
     return 0;

@@ -18,10 +18,20 @@ from .c_kernels import N, floats, increment, read
 def test_memory_is_aligned_and_its_own(device: CpuDevice, nbytes: int) -> None:
     buffers = [device.buffer(nbytes) for _ in range(8)]
     for number, buffer in enumerate(buffers):
-        assert buffer.handle % (64 if nbytes <= 2 << 20 else 2 << 20) == 0
+        assert buffer.handle % 64 == 0
+        assert nbytes <= 2 << 20 or buffer.handle % (2 << 20) < 4096
         buffer.copy_in(bytes([number]) * nbytes)
     for number, buffer in enumerate(buffers):
         assert buffer.bytes() == bytes([number]) * nbytes
+
+
+@pytest.mark.parametrize("nbytes", [9000, 100_000, 1 << 20, 3 << 20])
+def test_arrays_side_by_side_do_not_begin_at_one_place_of_a_page(
+    device: CpuDevice, nbytes: int
+) -> None:
+    """A loop over some of them would meet the same few sets of the caches with all."""
+    buffers = [device.buffer(nbytes) for _ in range(5)]
+    assert len({b.handle % 4096 // 64 for b in buffers}) == 5
 
 
 def test_freed_memory_is_used_again(device: CpuDevice) -> None:
@@ -124,3 +134,23 @@ def test_copies_of_every_size_are_exact(device: CpuDevice, nbytes: int) -> None:
     out = np.zeros(nbytes, np.uint8)
     b.copy_out(out)
     assert (out == data).all()
+
+
+def test_small_memory_is_kept_by_its_size_and_no_more_than_that(device: CpuDevice) -> None:
+    allocator = device.allocator
+    allocator.trim()
+    several = [device.buffer(48) for _ in range(40)]
+    handles = {b.handle for b in several}
+    assert len(handles) == 40
+    del several
+    kept = allocator._small[48]
+    assert 0 < len(kept) < 40
+    assert set(kept) <= handles
+    again = [device.buffer(48) for _ in range(20)]
+    assert len({b.handle for b in again}) == 20
+    assert not kept
+    other = device.buffer(56)  # the same to the runtime, another size here
+    assert other.handle not in {b.handle for b in again}
+    del again, other
+    allocator.trim()
+    assert not kept

@@ -423,3 +423,19 @@ def test_threads_may_run_one_executable() -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_what_float32_has_no_room_for_is_rounded_once_to_bfloat16() -> None:
+    """Below the least float32, and just beside what is halfway between two bfloat16."""
+    interp = DEVICES["INTERP"]
+    values = [5e-324, -5e-324, 2.0**-150, 1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-8 - 2.0**-40]
+    out = UOp(Ops.PARAM, dtypes.bfloat16, (), (0, len(values)))
+    x = UOp(Ops.PARAM, dtypes.float64, (), (1, len(values)))
+    i = UOp.range(len(values), "i")
+    store = out.store(i, x.load(i).cast(dtypes.bfloat16)).end(i)
+    kernel = compile_kernel(interp, UOp.sink(store, arg=KernelInfo("narrow")))
+    buffers = [interp.buffer(2 * len(values)), interp.buffer(8 * len(values))]
+    buffers[1].copy_in(np.array(values))
+    kernel.run(buffers)
+    found = np.frombuffer(buffers[0].bytes(), np.uint16).tolist()
+    assert found == [0x0000, 0x8000, 0x0000, 0x3F81, 0x3F80]

@@ -13,7 +13,7 @@ import pytest
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import AxisKind, GroupOp, Ops, Space, UOp
 from opgraft.ir.bounds import bounds, bounds_given, may_be_nan
-from opgraft.ir.evaluate import alu, evaluate
+from opgraft.ir.evaluate import alu, evaluate, value_to_bits
 
 GOLDEN = Path(__file__).parent / "golden" / "bounds_exact.txt"
 
@@ -408,6 +408,19 @@ def test_a08_shifts_beyond_the_width() -> None:
     assert bounds(UOp.const(dtypes.uint32, 8) >> 40) == (0, 0)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_bits_without_a_sign_are_those_of_a_float_that_is_not_negative(dtype: DType) -> None:
+    word = dtypes.narrow(dtype.bits, True)
+    x = UOp.variable("x", -math.inf, math.inf, dtype)
+    size = (x.bitcast(word) & word.max).bitcast(dtype)
+    assert (size.vmin, size.vmax, may_be_nan(size)) == (0.0, math.inf, True)
+    assert (size + 1.0).vmin == 1.0
+    few = UOp.variable("b", value_to_bits(1.0, dtype), value_to_bits(2.5, dtype), word)
+    assert (few.bitcast(dtype).vmin, few.bitcast(dtype).vmax) == (1.0, 2.5)
+    assert not may_be_nan(few.bitcast(dtype))
+    assert x.bitcast(word).bitcast(dtype).vmin == -math.inf
+
+
 @pytest.mark.parametrize("limit", [-104.0, 2.5])
 def test_a_clamp_to_a_number_bounds_on_its_side_and_lets_nan_through(limit: float) -> None:
     """`x < c ? c : x`, which is what a maximum with a number becomes on the way to a machine."""
@@ -417,7 +430,8 @@ def test_a_clamp_to_a_number_bounds_on_its_side_and_lets_nan_through(limit: floa
     assert (lower.vmin, lower.vmax) == (limit, math.inf)
     assert (upper.vmin, upper.vmax) == (-math.inf, limit)
     assert may_be_nan(lower) == may_be_nan(x) == may_be_nan(upper)
-    # the sign of a zero that is let through is not the number's
     zero = UOp.const(dtypes.float32, 0.0)
+    assert ((zero < x).where(zero, x).vmax, (x < zero).where(zero, x).vmin) == (0.0, 0.0)
+    # the sign of a zero that is let through is not the number's
     below = UOp.variable("y", -1.0, -0.0, dtypes.float32)
     assert (below < zero).where(zero, below).vmin == -1.0

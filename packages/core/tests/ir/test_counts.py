@@ -5,21 +5,23 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
 from opgraft.dtype import dtypes
-from opgraft.ir import codegen
+from opgraft.ir import codegen, uop
 from opgraft.ir.intern import live_nodes
 from opgraft.ir.matcher import EqualitySet, PatternMatcher, signature
 from opgraft.ir.ops import Ops
 from opgraft.ir.pattern import UPat
 from opgraft.ir.rewrite import graph_rewrite
 from opgraft.ir.uop import UOp, head_of, make, toposort
+from opgraft.rules import divmod as division
 from opgraft.rules import validity
+from opgraft.rules.quotients import modulo
 from opgraft.rules.sets import sym, symbolic, symbolic_simple
 
 
@@ -53,6 +55,52 @@ def test_a_walk_lists_sources_first_each_once_and_in_their_order(width: int) -> 
     assert len(place) == len(order)
     assert all(place[s] < place[n] for n in order for s in n.src)
     assert [n for n in order if n in leaves] == leaves
+
+
+def test_the_nodes_of_a_program_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[UOp] = []
+
+    def counted(roots: Iterable[UOp], *gate: Any) -> list[UOp]:
+        found = toposort(roots, *gate)
+        walked.extend(found)
+        return found
+
+    monkeypatch.setattr(uop, "toposort", counted)
+    program = UOp.sink(ladder(9), ladder(5))
+    listed = program.toposort()
+    assert walked == listed[:-1]
+    listed.clear()  # the caller's own
+    assert program.toposort() == [*walked, program] == toposort((program,))
+    assert len(program.toposort(lambda n: n is program)) == 3
+
+
+def test_a_program_that_was_walked_is_freed_with_its_ranges() -> None:
+    before = live_nodes()
+    i, j = UOp.range(3, "walked outer"), UOp.range(4, "walked inner")
+    program = UOp.sink((i * 4 + j).end(i), (i + j).end(i, j))
+    assert program.src[0].ranges == (j,)
+    assert (i * 4 + j).ranges == (i, j)
+    assert program.toposort()[-1] is program
+    del i, j, program
+    assert live_nodes() == before
+
+
+def test_a_modulo_that_changes_nothing_is_decided_by_bounds_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    divided: list[int] = []
+
+    def counted(dtype: Any, a: Any, by: int) -> Any:
+        divided.append(by)
+        return modulo(dtype, a, by)
+
+    monkeypatch.setattr(division, "modulo", counted)
+    x, y = UOp.variable("x", 0, 30), UOp.variable("y", 0, 60)
+    total = graph_rewrite(x * 3 + y, symbolic)
+    assert graph_rewrite(total % 151, symbolic) is total
+    assert divided == []
+    graph_rewrite(total % 150, symbolic)
+    assert divided == [150]
 
 
 def test_what_is_there_already_makes_no_node_and_no_head() -> None:

@@ -1,4 +1,4 @@
-"""EXP2, LOG2 and SIN: within their errors over the whole range, exact where that is possible."""
+"""EXP, EXP2, LOG2 and SIN: within their errors over the whole range, exact where they can be."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import mpmath
 import numpy as np
 import pytest
 
+from opgraft.devices.interp.alu import function_of
 from opgraft.dtype import DType, dtypes
 from opgraft.ir import Ops, UOp, toposort
 from opgraft.ir.elementary import expansion, fold_elementary, light_sine
+from tested import at
 
-FUNCTIONS = [Ops.EXP2, Ops.LOG2, Ops.SIN]
+FUNCTIONS = [Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN]
 WIDE = [dtypes.float32, dtypes.float64]
-BOUND = {Ops.EXP2: 1.2, Ops.LOG2: 1.0, Ops.SIN: 1.6}
+BOUND = {Ops.EXP: 1.04, Ops.EXP2: 0.9, Ops.LOG2: 1.0, Ops.SIN: 1.6}
 """Units in the last place; docs/meaning.md asks for 2."""
 
 _NUMPY: dict[Ops, Callable[..., np.ndarray]] = {
@@ -33,6 +35,14 @@ _NUMPY: dict[Ops, Callable[..., np.ndarray]] = {
     Ops.CMPNE: np.not_equal,
     Ops.WHERE: np.where,
 }
+_REFERENCE = {Ops.EXP: np.exp, Ops.EXP2: np.exp2, Ops.LOG2: np.log2, Ops.SIN: np.sin}
+_RANGES = {
+    (Ops.EXP, dtypes.float32): (-104, 89),
+    (Ops.EXP, dtypes.float64): (-746, 710),
+    (Ops.EXP2, dtypes.float32): (-151, 129),
+    (Ops.EXP2, dtypes.float64): (-1076, 1025),
+}
+"""Where results are neither 0 nor infinite."""
 
 
 def run(graph: UOp, argument: UOp, values: np.ndarray) -> np.ndarray:
@@ -50,6 +60,8 @@ def run(graph: UOp, argument: UOp, values: np.ndarray) -> np.ndarray:
                 done[n] = sources[0].astype(kind)
             elif n.op is Ops.BITCAST:
                 done[n] = np.asarray(sources[0]).view(kind)
+            elif n.op is Ops.MULACC:
+                done[n] = function_of(n.op, n.dtype, n.dtype)(*map(np.asarray, sources))
             else:
                 done[n] = _NUMPY[n.op](*sources)
             assert np.asarray(done[n]).dtype == kind
@@ -71,6 +83,8 @@ def exact(op: Ops, value: float) -> mpmath.mpf:
     # an argument near 2**1023 needs 1100 bits of pi and more
     with mpmath.workprec(1400 if op is Ops.SIN and abs(value) > 1e5 else 140):
         x = mpmath.mpf(value)
+        if op is Ops.EXP:
+            return mpmath.exp(x)
         if op is Ops.EXP2:
             return mpmath.power(2, x)
         return mpmath.log(x, 2) if op is Ops.LOG2 else mpmath.sin(x)
@@ -102,8 +116,8 @@ def spread(op: Ops, dtype: DType, count: int) -> np.ndarray:
     anything = raw.astype(f"uint{bits}").view(dtype.name)
     anything = anything[np.isfinite(anything)]
     near_one = 1 + rng.uniform(-0.5, 1, count) * 2.0 ** -rng.integers(0, 45, count)
-    if op is Ops.EXP2:
-        low, high = (-151, 129) if dtype is dtypes.float32 else (-1076, 1025)
+    if (op, dtype) in _RANGES:
+        low, high = _RANGES[op, dtype]
         parts = [rng.uniform(low, high, count), rng.uniform(-1, 1, count)]
         parts += [rng.uniform(low, low + 30, count), rng.integers(low, high, 500) + 0.5]
         parts.append(np.clip(anything, low, high))
@@ -123,14 +137,14 @@ def spread(op: Ops, dtype: DType, count: int) -> np.ndarray:
 @pytest.mark.parametrize("dtype", WIDE)
 @pytest.mark.parametrize("op", FUNCTIONS)
 def test_errors_stay_below_two_units_over_the_whole_range(op: Ops, dtype: DType) -> None:
-    assert worst(op, dtype, spread(op, dtype, 2500)) <= BOUND[op]
+    assert worst(op, dtype, spread(op, dtype, at(700, 2500))) <= BOUND[op]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("op", FUNCTIONS)
 def test_float32_errors_on_many_values(op: Ops) -> None:
     """Against NumPy's float64 functions, which are precise enough to judge float32."""
-    reference = {Ops.EXP2: np.exp2, Ops.LOG2: np.log2, Ops.SIN: np.sin}[op]
+    reference = _REFERENCE[op]
     for seed in range(4):
         values = spread(op, dtypes.float32, 60_000 + seed)
         got = compute(op, dtypes.float32, values).astype(np.float64)
@@ -154,7 +168,7 @@ def test_16_bit_floats_are_within_one_unit(op: Ops, dtype: DType) -> None:
         values = bits.view(kind).astype(np.float32)
         values = values[np.isfinite(values)]
         got = compute(op, dtypes.float32, values).astype(kind)
-        reference = {Ops.EXP2: np.exp2, Ops.LOG2: np.log2, Ops.SIN: np.sin}[op]
+        reference = _REFERENCE[op]
         want = reference(values.astype(np.float64)).astype(kind)
     steps = np.abs(_ordered(got.view(np.int16)) - _ordered(want.view(np.int16)))
     both_nan = np.isnan(got.astype(np.float32)) & np.isnan(want.astype(np.float32))
@@ -185,6 +199,7 @@ def test_edge_values_are_those_of_c(dtype: DType) -> None:
     inf, nan = math.inf, math.nan
     big = 2000.0
     table = {
+        Ops.EXP: [(inf, inf), (-inf, 0.0), (0.0, 1.0), (-0.0, 1.0), (big, inf), (-big, 0.0)],
         Ops.EXP2: [(inf, inf), (-inf, 0.0), (0.0, 1.0), (-0.0, 1.0), (big, inf), (-big, 0.0)],
         Ops.LOG2: [(inf, inf), (0.0, -inf), (-0.0, -inf), (-1.0, nan), (-inf, nan), (1.0, 0.0)],
         Ops.SIN: [(inf, nan), (-inf, nan), (0.0, 0.0), (-0.0, -0.0)],
@@ -240,6 +255,34 @@ def test_the_short_path_of_sin_gives_the_same_bits(dtype: DType) -> None:
     assert (same | far | np.isnan(whole)).all()
     assert far.any()
     assert not far.all()
+
+
+EXPONENTS = [(-math.inf, 0.0), (-20.0, 20.0), (0.0, math.inf), (0.0, 20.0), (-600.0, 3.0)]
+POSITIVE = [(1.0, math.inf), (1e-4, 2.0)]
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("op", [Ops.EXP, Ops.EXP2, Ops.LOG2])
+def test_what_bounds_exclude_is_left_out_and_changes_no_bit(op: Ops, dtype: DType) -> None:
+    whole, argument = graph_of(op, dtype)
+    kind = f"uint{dtype.bits}"
+    for low, high in POSITIVE if op is Ops.LOG2 else EXPONENTS:
+        inside = UOp.variable("x", low, high, dtype)
+        graph = expansion(op, inside)
+        assert len(toposort((graph,))) < len(toposort((whole,)))
+        values = spread(op, dtype, 1000)
+        values = np.concatenate([values, np.arange(-1000, 1000, dtype=dtype.name) / 2])
+        values = values[(values >= low) & (values <= high)]
+        expected = run(whole, argument, values)
+        got = run(graph, inside, values)
+        same = got.view(kind) == expected.view(kind)
+        assert (same | (np.isnan(got) & np.isnan(expected))).all(), values[~same]
+
+
+def test_the_exponential_of_what_is_not_positive_takes_a_third_less() -> None:
+    """Every softmax has one; 16 operations of float32, each of a vector."""
+    x = UOp.variable("x", -math.inf, 0.0, dtypes.float32)
+    assert sum(n.op is not Ops.CONST for n in toposort((expansion(Ops.EXP, x),))) <= 21
 
 
 def test_vectors_take_the_same_graph() -> None:

@@ -16,7 +16,7 @@ import pytest
 from opgraft.dtype import dtypes
 from opgraft.errors import RewriteError
 from opgraft.ir import EqualitySet, GroupOp, Ops, PatternMatcher, UOp, UPat, graph_rewrite
-from opgraft.ir.rewrite import _paused
+from opgraft.ir.collector import paused
 from opgraft.ir.uop import live_nodes
 from tested import sampled
 
@@ -313,6 +313,18 @@ def test_a_collector_that_was_off_stays_off() -> None:
         gc.enable()
 
 
+def test_a_function_of_many_rewrites_is_paused_as_a_whole() -> None:
+    @paused
+    def both() -> list[bool]:
+        graph_rewrite(n + 0, simple)
+        between = gc.isenabled()
+        graph_rewrite(n + 0, simple)
+        return [between, gc.isenabled()]
+
+    assert both() == [False, False]
+    assert gc.isenabled()
+
+
 def test_overlapping_rewrites_of_threads_share_the_pause() -> None:
     inside, go = threading.Event(), threading.Event()
 
@@ -330,7 +342,7 @@ def test_overlapping_rewrites_of_threads_share_the_pause() -> None:
     go.set()
     thread.join()
     assert gc.isenabled()
-    assert _paused._inside == 0
+    assert paused._inside == 0
 
 
 def test_threads_rewrite_to_the_same_nodes() -> None:

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import pytest
 
-from opgraft.dtype import dtypes
+from opgraft.dtype import DType, dtypes
 from opgraft.ir import AxisKind, Ops, UOp, substitute, toposort
 from opgraft.ir import intern as intern_table
 from opgraft.ir.intern import exact_key, head_of
@@ -108,6 +108,20 @@ def test_constants_are_held_as_their_dtype_holds_them() -> None:
     assert wide.op is Ops.BROADCAST
     assert wide.const_value == 44
     assert UOp(Ops.CONST, dtypes.int8, (), 300) is UOp.const("int8", 44)
+
+
+@pytest.mark.parametrize("dtype", dtypes.floats)
+def test_quick_ways_to_round_a_constant_agree_with_fractions(dtype: DType) -> None:
+    unit = dtype.const(1.0) * 2.0**-dtype.mantissa
+    least = 2.0 ** (2 - (1 << (dtype.exponent - 1)) - dtype.mantissa)  # the least subnormal
+    most = float(Fraction(2) - Fraction(unit)) * 2.0 ** ((1 << (dtype.exponent - 1)) - 1)
+    numbers = [0.5 * least, 1.5 * least, 1.0 + 0.5 * unit, 1.0 + 1.5 * unit, 1.0 + 0.51 * unit]
+    numbers += [most, most * (1.0 + 0.25 * unit), 1e30, 1 / 3]
+    for number in [*numbers, *(-x for x in numbers)]:
+        assert dtype.const(number) == dtype.const(Fraction(number)), number
+    for whole in (-2, -1, 0, 1, 2):
+        assert dtype.const(whole) == dtype.const(float(whole)) == whole
+        assert math.copysign(1.0, dtype.const(whole)) == (1.0 if whole >= 0 else -1.0)
 
 
 def test_a_constant_needs_a_value() -> None:

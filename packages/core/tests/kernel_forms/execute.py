@@ -55,7 +55,9 @@ def execute(
     return result
 
 
-def interpret(program: LinearProgram, memory: Memory) -> Memory:
+def interpret(
+    program: LinearProgram, memory: Memory, variables: dict[str, int] | None = None
+) -> Memory:
     """The memory after the interpreter carried out a program, whatever target it was made for.
 
     64-bit integers may have become pairs of words: the bytes in memory are the same.
@@ -65,7 +67,7 @@ def interpret(program: LinearProgram, memory: Memory) -> Memory:
     for slot, p in zip(slots, program.params, strict=True):
         kept = p.dtype if len(memory[slot]) == p.arg[1] else dtypes.int64
         arrays.append(np.frombuffer(bytearray(encode(memory[slot], kept)), np.uint8))
-    run_program(program, arrays)
+    run_program(program, arrays, variables or {})
     result: Memory = {}
     for slot, p, data in zip(slots, program.params, arrays, strict=True):
         kept = p.dtype if len(memory[slot]) == p.arg[1] else dtypes.int64

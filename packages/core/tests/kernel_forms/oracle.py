@@ -51,6 +51,9 @@ class Oracle:
             for inner in self.loops(n.src[1:], env):
                 self.effect(n.src[0], inner)
             return
+        if n.op is Ops.PREFETCH:
+            self.value(n.src[1], env)  # what names the place is loaded; the place itself is not
+            return
         assert n.op is Ops.STORE
         buffer, index, value, *gate = n.src
         if gate and not self.value(gate[0], env):

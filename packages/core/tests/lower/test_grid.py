@@ -132,6 +132,20 @@ def test_every_dtype_goes_through_group_memory(target: Target, dtype: DType) -> 
     assert run(shared, target, memory) == expected(sink, memory)
 
 
+def test_what_one_thread_updates_in_place_the_others_do_not_read(target: Target) -> None:
+    """Beside a sum of all threads; what they read would be in a race with what that one stores."""
+    i, k = loop(3, "i"), over(70, "k")
+    sums, a, held = param(0, 3), param(1, 210), param(2, 3)
+    sink = kernel(
+        "beside",
+        sums.store(i, a.load(i * 70 + k).reduce(Ops.ADD, k)).end(i),
+        held.store(i, held.load(i) * 2.0).end(i),
+    )
+    shared = scheduled(sink, Grid("i"), GroupReduce("k", target.lanes))
+    memory = fill(sink)
+    assert run(shared, target, memory) == expected(sink, memory)
+
+
 # ---- shapes of workloads: as NumPy says, within limits, and cooperative where that pays
 
 

@@ -72,6 +72,16 @@ def test_fusing_two_output_loops_keeps_the_meaning(name: str) -> None:
     same(sink, fused)
 
 
+def test_cores_share_both_of_two_fused_loops() -> None:
+    fused = Fuse("i", "j").apply(Parallel("i").apply(kernels.rows()))
+    (loop,) = Kernel(fused).spine
+    assert loop.arg == ("i.j", AxisKind.PARALLEL)
+    same(kernels.rows(), fused)
+    lanes = Split("j", 4, AxisKind.VECTOR).apply(Parallel("i").apply(kernels.rows()))
+    with pytest.raises(Refused, match="of different kinds"):
+        Fuse("i", "j.v").apply(lanes)
+
+
 @pytest.mark.parametrize("name", ["padded", "convolution", "rows"])
 @pytest.mark.parametrize(("begin", "end"), [(1, 5), (0, 3), (2, 6)])
 def test_a_partition_keeps_the_meaning(name: str, begin: int, end: int) -> None:

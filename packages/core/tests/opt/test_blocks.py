@@ -54,6 +54,16 @@ def test_blocks_are_refused_with_a_reason() -> None:
         Blocks("j", 2).apply(kernels.cumulative())
 
 
+def test_a_tile_alone_in_its_block_keeps_no_other_loop_in_order() -> None:
+    """Five tiles of columns, of which the last reaches into the one before, in blocks of two."""
+    sink = product(6, 19, 5)
+    made = Blocks("j.o", 2).apply(Tile((("j", 1, 4),)).apply(sink))
+    with pytest.raises(Refused, match="enclose"):
+        Parallel("j.o.o").apply(made)
+    same(sink, Outermost(("i",)).apply(Parallel("i").apply(made)))
+    same(sink, Parallel("j.o.o").apply(Blocks("j.o", 3).apply(Tile((("j", 1, 4),)).apply(sink))))
+
+
 def test_blocks_of_rows_that_fill_a_buffer_each() -> None:
     rows = kernels.normalised_rows()
     same(rows, Blocks("i", 3).apply(rows))

@@ -281,7 +281,8 @@ def test_a_fill_whose_order_counts_is_not_tiled() -> None:
 
 def test_packing_keeps_the_meaning_inside_of_any_loops() -> None:
     sink = product(6, 9, 7)
-    for names, inside in ((("j",), ()), (("j",), ("i",)), (("i",), ("j",)), (("i",), ())):
+    whole = (("j",), ()), (("i",), ()), (("i", "k"), ()), (("k", "j"), ())
+    for names, inside in (*whole, (("j",), ("i",)), (("i",), ("j",)), (("i", "k"), ("j",))):
         packed = Pack(names, inside).apply(sink)
         same(sink, packed)
         assert sum(n.op is Ops.LOCAL for n in packed.toposort()) == 1

@@ -21,6 +21,7 @@ from opgraft.lower.pipeline import lower, prepared, schedule_of
 from opgraft.opt.actions import Action, Parallel, Split, apply_all
 from opgraft.opt.grid_actions import Grid, Stage
 from opgraft.opt.pack import Pack
+from opgraft.opt.prefetch import Prefetch
 from opgraft.opt.search import Steps, Trials, changed, fastest, search
 from opgraft.opt.tile import Tile
 from opgraft.runtime.search import maker, with_schedule
@@ -206,3 +207,14 @@ def test_buffers_of_a_processor_s_kernel_stay_within_its_memory_too() -> None:
     assert "65536 bytes of local memory, where 49152 is the most" in bench.trials.done[0].reason
     with pytest.raises(LoweringError):
         bench.trials.make(packed)
+
+
+def test_a_search_looks_ahead_and_keeps_that_last() -> None:
+    sink = prepared(kernels.gather(40, 10, 16))
+    plain = (Split("j", 8, AxisKind.VECTOR), Parallel("i"))
+    assert (*plain, Prefetch("i", 8)) in list(changed(sink, plain))
+    others = list(changed(sink, (*plain, Prefetch("i", 8))))
+    assert (*plain, Prefetch("i", 4)) in others
+    assert (*plain, Prefetch("i", 16)) in others
+    assert plain in others
+    assert (Split("j", 4, AxisKind.VECTOR), Parallel("i"), Prefetch("i", 8)) in others

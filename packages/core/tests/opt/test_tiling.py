@@ -12,10 +12,11 @@ from kernel_forms import kernels
 from opgraft import DType, dtypes
 from opgraft.catalog import Device
 from opgraft.ir import AxisKind, Ops, UOp
+from opgraft.ir.linear import KernelInfo
 from opgraft.lower.expand import expand
 from opgraft.lower.pipeline import prepared, schedule_of
-from opgraft.opt.actions import Action
-from opgraft.opt.axes import Kernel
+from opgraft.opt.actions import Action, Fuse
+from opgraft.opt.axes import Kernel, closed_by, constant_extent
 from opgraft.opt.blocks import Blocks, SumInBlocks
 from opgraft.opt.heuristic import schedule
 from opgraft.opt.join import join_loops
@@ -27,6 +28,7 @@ from opgraft.opt.tile_shape import Extents, TileShape, tile_shape
 from opgraft.rules.simplify import tidy
 from opgraft.runtime import compile_kernel
 from opgraft.target import Target
+from tested import sampled
 
 TARGET = Target("test", vector_bytes=32, vector_registers=16, cores=2)
 ONE_CORE = replace(TARGET, cores=1)
@@ -115,6 +117,63 @@ def test_a_long_sum_goes_in_blocks_and_a_short_one_whole() -> None:
     assert strip <= ONE_CORE.cache_bytes[0] // 2
     assert len(steps(long, ONE_CORE, SumInBlocks)) == 1
     assert not steps(short, ONE_CORE, SumInBlocks)
+
+
+def test_a_block_of_columns_hides_what_is_fetched_for_it() -> None:
+    """Sixteen vectors of columns use each value of the other factor; they take a quarter of the
+    second cache, beside their sums."""
+    sink = matmul(1000, 2048, 2048)
+    (columns,) = [b.size for b in steps(sink, ONE_CORE, Blocks) if b.name == "j.o"]
+    (depth,) = [b.size for b in steps(sink, ONE_CORE, Blocks) if b.name == "k"]
+    ((_, vectors, lanes),) = (p for p in steps(sink, ONE_CORE, Tile)[0].parts if p[0] == "j")
+    assert columns * vectors == 16
+    assert depth * columns * vectors * lanes * 4 <= ONE_CORE.cache_bytes[1] // 4
+    made = [n for n in schedule(prepared(sink), ONE_CORE).toposort() if n.op is Ops.LOCAL]
+    assert sum(n.arg[1] * 4 for n in made) <= ONE_CORE.cache_bytes[1]
+
+
+SMALL = replace(TARGET, vector_bytes=16, cache_bytes=(1024, 8192, 1 << 20))
+"""Caches so small that blocks appear in small products."""
+
+
+def test_cores_share_blocks_of_rows_where_columns_are_few() -> None:
+    """Else each had one or two parts, and waited for the other's last."""
+    sink = matmul(150, 64, 80)
+    (fused,) = [f for f in steps(sink, SMALL, Fuse) if f.outer == "j.o.o"]
+    assert fused == Fuse("j.o.o", "i.o.o")
+    tiled = tile_products(sink, SMALL)
+    (shared,) = [r for r in Kernel(tiled).ranges if r.arg[1] is AxisKind.PARALLEL]
+    assert (constant_extent(shared) or 0) >= 4 * SMALL.cores
+    many = matmul(150, 2000, 80)  # columns alone are enough
+    assert not [f for f in steps(many, SMALL, Fuse) if f.outer == "j.o.o"]
+    draw = np.random.default_rng(7)
+    a, b = (draw.integers(-3, 4, shape).astype(np.float32) for shape in ((150, 80), (80, 64)))
+    fixed = sink.replace(arg=KernelInfo("shared", schedule_of(sink, SMALL)))
+    found = run(fixed, a, b, out=np.zeros((150, 64), np.float32))
+    np.testing.assert_array_equal(found, a @ b + 1)
+
+
+@pytest.mark.parametrize(
+    "extents", sampled(((1000, 777, 1301), (4096, 65, 4096), (999, 201, 700)), 2)
+)
+def test_no_large_product_is_left_without_tiles(extents: tuple[int, int, int]) -> None:
+    """Blocks of columns with one tile left over; blocks of rows too tall for their sums."""
+    for target in (TARGET, replace(TARGET, local_bytes=512 << 10)):
+        assert isinstance(schedule_of(matmul(*extents), target)[0], Tile)
+
+
+def test_the_loop_of_the_cores_stays_outermost_around_sums() -> None:
+    """A batch of one, which is too small to share, stood around it."""
+    b, i, j = kernels.loop(1, "b"), kernels.loop(64, "i"), kernels.loop(64, "j")
+    k = kernels.over(80, "k")
+    one, two = kernels.param(1, 64 * 80), kernels.param(2, 80 * 64)
+    total = (one.load((b * 64 + i) * 80 + k) * two.load((b * 80 + k) * 64 + j)).reduce(Ops.ADD, k)
+    sink = kernels.kernel(
+        "batch", kernels.param(0, 64 * 64).store((b * 64 + i) * 64 + j, total).end(b, i, j)
+    )
+    tiled = tile_products(sink, SMALL)
+    assert steps(sink, SMALL, SumInBlocks)
+    assert closed_by(tiled.src[0])[0].arg[1] is AxisKind.PARALLEL
 
 
 def test_what_is_packed_and_summed_fits_the_local_memory() -> None:

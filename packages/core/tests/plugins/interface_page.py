@@ -24,7 +24,7 @@ PAGE: Final = Path(__file__).parents[4] / "docs" / "api.md"
 
 AREAS: Final[dict[str, tuple[str, ...]]] = {
     "Devices": ("DeviceSpec", "Probe", "Device"),
-    "Memory": ("Allocator", "Buffer"),
+    "Memory": ("Allocator", "KeepingAllocator", "Buffer"),
     "Compilers": ("CompilerPair", "Compiler", "CompilerSet", "compile_cache"),
     "Programs and launches": (
         "Program",
@@ -70,6 +70,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
         "node_to_text",
         "evaluate",
         "value_to_bits",
+        "array_shape",
     ),
     "Rules and optimizers": (
         "UPat",
@@ -96,6 +97,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
         "Setting",
         "settings",
         "Command",
+        "Calibration",
         "hookimpl",
         "errors",
     ),

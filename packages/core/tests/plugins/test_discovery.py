@@ -65,7 +65,7 @@ def test_the_installed_samples_are_found_with_distribution_and_version(
     assert entry_points(path) == (
         EntryPoint("sample", "opgraft_sample.plugin", "opgraft-sample", "1.2.3"),
     )
-    assert len(entry_points([str(site["broken"])])) == 17
+    assert len(entry_points([str(site["broken"])])) == 19
 
 
 def test_a_distribution_that_is_there_twice_counts_once_the_first_on_the_path(

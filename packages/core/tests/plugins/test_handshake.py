@@ -75,6 +75,15 @@ def test_the_version_is_read_from_the_source_without_running_it(
     assert stated("pack.plugin") == found
 
 
+def test_which_hooks_there_are_is_read_from_the_source_in_the_same_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module(tmp_path, "plain", "API = (1, 0)\nHOOKS = ('opgraft_commands',)\nraise RuntimeError\n")
+    assert stated("plain", "HOOKS") == ("opgraft_commands",)
+    assert stated("math", "HOOKS") is None
+
+
 def test_modules_that_have_no_source_say_nothing() -> None:
     assert stated("no_such_module.at.all") is None
     assert stated("math") is None

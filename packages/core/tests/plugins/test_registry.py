@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from opgraft import UOp, dtypes, using
 from opgraft.catalog import Catalog
 from opgraft.errors import DeviceError, PluginError, SettingError
+from opgraft.plugins.discovery import EntryPoint
 from opgraft.plugins.plugin import State
 from opgraft.plugins.registry import Registry
 from opgraft.plugins.roster import PluginStatus
@@ -45,6 +47,7 @@ def test_a_loaded_plugin_shows_all_that_it_offers(registry: Make) -> None:
         "optimizer patient",
         "equalities index (1)",
         "command sample",
+        "calibration waves",
     )
 
 
@@ -102,6 +105,11 @@ BROKEN = {
     "lowering": ("broken", "only an EqualitySet may be given to an optimizer"),
     "unknown": ("broken", "there is no hook opgraft_device (did you mean opgraft_devices?)"),
     "arguments": ("broken", "color"),
+    "unlisted": (
+        "broken",
+        "hooks: HOOKS = ('opgraft_comands',), and its hooks are opgraft_commands",
+    ),
+    "prices": ("broken", "calibration waves has prices a str, 'waves.height', not names"),
     "reserved": ("broken", "gave the command devices, which is opgraft's own"),
 }
 
@@ -300,6 +308,34 @@ def test_names_in_the_setting_that_fit_nothing_are_told(registry: Make) -> None:
     made = registry("good")
     with using(PLUGINS="sample,-smaple"):
         assert made.unknown_tokens() == ["smaple"]
+
+
+# ---- hooks that a plugin says it has
+
+
+def test_a_plugin_that_says_its_hooks_is_imported_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "opgraft_quiet.py").write_text(
+        "from opgraft.api import Command\n"
+        "API = (1, 0)\n"
+        "HOOKS: tuple[str, ...] = ('opgraft_commands',)\n"
+        "def opgraft_commands():\n"
+        "    return [Command('quiet', lambda arguments: 0, 'say nothing')]\n"
+    )
+    made = Registry(read=lambda: [EntryPoint("quiet", "opgraft_quiet", "opgraft-quiet", "1")])
+    try:
+        assert made.device_names() == ["CPU", "INTERP", "NULL"]
+        assert made.optimizer("auto").name == "greedy"
+        assert made.equalities("index") is None
+        assert made.calibrations() == ()
+        assert by_name(made, load=False)["quiet"].state is State.FOUND
+        assert "opgraft_quiet" not in sys.modules
+        assert [c.name for c in made.commands()[0]] == ["quiet"]
+        assert by_name(made)["quiet"].offers == ("command quiet",)
+    finally:
+        sys.modules.pop("opgraft_quiet", None)
 
 
 # ---- threads, determinism

@@ -93,6 +93,17 @@ class TestCasts:
         kept = wide.cast("float32") < 3.0
         assert simplify(kept) is kept
 
+    def test_bits_read_twice_are_read_once_but_a_float_stays_as_it_was_rounded(self) -> None:
+        wide = UOp.variable("w", 0, 2**32 - 1, dtypes.uint32)
+        assert simplify(wide.bitcast("int32").bitcast("uint32") + 1) is simplify(wide + 1)
+        rounded = (F + 1e8).bitcast("int32").bitcast("float32")
+        near = rounded - 1e8
+        assert simplify(near) is near
+        for level in ("reassoc", "unsafe"):
+            with using(FLOAT=level):
+                assert simplify(near) is near
+                assert simplify(F + 1e8 - 3.0) is F + (1e8 - 3.0)
+
     def test_index_casts_go_inside_where_nothing_wraps(self) -> None:
         a = UOp.variable("a", 0, 100, dtypes.int32)
         assert simplify((a + 1).cast("index")) is a.cast("index") + 1

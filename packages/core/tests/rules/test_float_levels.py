@@ -98,7 +98,7 @@ def plain(x: UOp) -> bool:
 
 
 ARITHMETIC = frozenset(
-    {Ops.ADD, Ops.MUL, Ops.FDIV, Ops.SQRT, Ops.EXP2, Ops.LOG2, Ops.REDUCE, Ops.MAX}
+    {Ops.ADD, Ops.MUL, Ops.FDIV, Ops.SQRT, Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.REDUCE, Ops.MAX}
 )
 
 

@@ -62,7 +62,7 @@ def chains() -> dict[str, tuple[DType, Step]]:
             )
     for op in (Ops.AND, Ops.OR, Ops.XOR, Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE):
         found[f"{op.name} bool"] = (BOOL, binary(op, fresh))
-    for op in (Ops.SQRT, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.TRUNC):
+    for op in (Ops.SQRT, Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.TRUNC):
         found[f"{op.name}"] = (F32, lambda x, y, i, op=op: UOp(op, x.dtype, (x,)))
     found["FDIV"] = (F32, binary(Ops.FDIV))
     found["MULACC"] = (F32, lambda x, y, i: UOp(Ops.MULACC, x.dtype, (y, fresh(x, i), x)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opgraft.api import GroupOp, UOp, errors
 from opgraft_egraph import codes
+from opgraft_egraph.conflicts import conflict_error
 from opgraft_egraph.language import closed
 from opgraft_egraph.patterns import Match, Part, describe
 
@@ -38,7 +39,7 @@ class Callbacks:
         self._made: Final[dict[Any, UOp | None]] = {}
 
     def apply(self, graph: EGraph, matches: list[tuple[int, tuple[int, ...]]]) -> None:
-        """Do what the rules say for these matches, until a limit is reached or one conflicts."""
+        """Do what the rules say for these matches, until a limit is reached."""
         engine = graph.engine
         _learn(graph, matches)
         for way, slots in matches:
@@ -56,7 +57,7 @@ class Callbacks:
                 if engine.find(left) != engine.find(slots[match.way.root]):
                     continue
             if engine.unite(left, graph.id_of(result), way, codes.BY_RULE, way) is None:
-                return
+                raise conflict_error(graph, slots=slots)
 
     def _call(
         self, graph: EGraph, way: int, match: Match, slots: tuple[int, ...]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from opgraft.api import errors
+from opgraft.api import UOp, errors
 from opgraft_egraph import codes
 from opgraft_egraph.codes import NONE
 from opgraft_egraph.engine import Fact
@@ -24,16 +25,25 @@ def analysis_error(graph: EGraph, name: str, cls: int, problem: str) -> errors.R
     )
 
 
-def conflict_error(graph: EGraph) -> errors.RewriteError:
-    """The error where a class would hold what cannot be one."""
+def conflict_error(
+    graph: EGraph, *, merged: tuple[UOp, UOp] | None = None, slots: Sequence[int] = ()
+) -> errors.RewriteError:
+    """The error where a class would hold what cannot be one.
+
+    `merged`: it follows from what the caller said is equal. `slots`: of the match by which a rule's
+    function was called, which the engine does not know.
+    """
     c = graph.engine.conflict()
-    if c.way == NONE:
+    slots = slots or c.slots
+    if merged is not None:
+        who = f"the caller's merge of {describe(merged[0])} and {describe(merged[1])}"
+    elif c.way == NONE:
         who = "the caller's merge"
     else:
         rule = graph.ruleset.rule_of[c.way]
         who = f"rule {rule}"
-        match = graph.ruleset.matches[c.way]
-        parts = [f"{n}={_shown_class(graph, c.slots[p.slot])}" for n, p in match.captures.items()]
+        captures = graph.ruleset.matches[c.way].captures if slots else {}
+        parts = [f"{n}={_shown_class(graph, slots[p.slot])}" for n, p in captures.items()]
         if parts:
             who += f" on {', '.join(parts)}"
     a, b = graph.engine.fact(c.a), graph.engine.fact(c.b)

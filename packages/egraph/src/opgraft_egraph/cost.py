@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from opgraft.api import CostModel, Ops, UOp
+from opgraft_egraph.arguments import a_function, a_node, a_price
 
 Prices: TypeAlias = "Callable[[UOp], float] | CostModel | Mapping[Ops, float]"
 """What a node costs by itself: a function of it, a cost model, or a table by operation."""
@@ -20,7 +21,7 @@ OP_COST: Final[Mapping[Ops, int]] = {
     Ops.FDIV: 3,
     Ops.SQRT: 4,
     **dict.fromkeys((Ops.IDIV, Ops.MOD), 5),
-    **dict.fromkeys((Ops.EXP2, Ops.LOG2, Ops.SIN), 8),
+    **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN), 8),
 }
 OTHER: Final = 3
 
@@ -38,10 +39,16 @@ def node_cost(n: UOp) -> int:
     >>> node_cost(x + 1), node_cost(x * 2), node_cost(x // 3), node_cost(1 + x)
     (1, 2, 5, 2)
     """
-    price = 0 if n.is_const else OP_COST.get(n.op, OTHER)
+    price = 0 if a_node(n, "what is priced").is_const else OP_COST.get(n.op, OTHER)
     if len(n.src) == 2 and n.src[0].is_const and not n.src[1].is_const:
         price += 1
     return price
+
+
+def checked(cost: Callable[[UOp], float]) -> Callable[[UOp], float]:
+    """The same function, which fails where what it gives is no price: with one below 0 the search
+    for the cheapest might not end."""
+    return lambda n: a_price(cost(n), n)
 
 
 def price_function(prices: Prices) -> Callable[[UOp], float]:
@@ -56,4 +63,4 @@ def price_function(prices: Prices) -> Callable[[UOp], float]:
     if isinstance(prices, Mapping):
         table = prices
         return lambda n: 0.0 if n.is_const else float(table.get(n.op, OTHER))
-    return prices
+    return a_function(prices, "prices: a table, a CostModel, or what gives a node's price, which")

@@ -154,7 +154,7 @@ def explain(graph: EGraph, a: UOp, b: UOp) -> Explanation:
         raise errors.OpgraftError(
             "this e-graph keeps no proofs", remedy="make it with EGraph(..., explain=True)"
         )
-    graph.engine.rebuild()
+    graph.rebuild()
     first, last = graph.id_of(a), graph.id_of(b)
     if graph.engine.find(first) != graph.engine.find(last):
         raise errors.OpgraftError(f"{a!r} and {b!r} are not equal in this e-graph")

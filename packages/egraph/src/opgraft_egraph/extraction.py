@@ -23,7 +23,8 @@ T = TypeVar("T")
 CostKind: TypeAlias = Literal["dag", "tree"]
 """What a term costs: each distinct node once ("dag"), or as often as it is used ("tree")."""
 
-_TIE: Final = 1e-9
+_MOST: Final = 1e300
+"""What costs more is without limit to the engines."""
 
 
 class Extraction(NamedTuple, Generic[T]):
@@ -83,6 +84,9 @@ def choose(
                 raise errors.OpgraftError(f"a node costs {price}: a cost is at least 0")
     wanted = [engine.find(root) for root in roots]
     chosen, total = engine.extract(prices, wanted, cost == "dag")
+    if not total < _MOST:
+        list(engine.chosen(chosen, wanted))  # an error where a root has no term at all
+        raise errors.OpgraftError("nothing to extract: every term of a root costs without limit")
     if cost == "tree":
         made = Choice({}, total, True, total, "tree", "proved")
     else:
@@ -93,8 +97,6 @@ def choose(
         stop = "proved" if proved else "steps"
         made = Choice({}, total, proved, lower, "greedy-DAG", stop)
     rows = {row.cls: row for row in engine.chosen(chosen, wanted)}
-    if not total < 1e300:
-        raise errors.OpgraftError("nothing to extract: every term of a root costs without limit")
     return made._replace(nodes={cls: row.id for cls, row in rows.items()}), rows
 
 

@@ -9,10 +9,11 @@ from typing import Any, Final
 from opgraft.api import EqualitySet, PatternMatcher, UOp, errors
 from opgraft_egraph import codes
 from opgraft_egraph.analysis import Analysis, values_of
+from opgraft_egraph.arguments import a_function, a_node, an_effort, some_rules
 from opgraft_egraph.callbacks import Callbacks, LearntError
 from opgraft_egraph.codes import NONE, SWAPPED
 from opgraft_egraph.conflicts import analysis_error, conflict_error
-from opgraft_egraph.cost import Prices, price_function, seed_cost
+from opgraft_egraph.cost import Prices, checked, price_function, seed_cost
 from opgraft_egraph.engine import Engine, EngineMaker, Fact, NodeRow, default_engine
 from opgraft_egraph.exact import USUAL, Effort
 from opgraft_egraph.extraction import CostKind, Extraction, choose
@@ -22,6 +23,14 @@ from opgraft_egraph.report import UNLIMITED, Report, Schedule, saturate
 from opgraft_egraph.ruleset import RuleSet, ruleset_of
 
 _EMPTY: Final = EqualitySet([])
+_ENDLESS: Final = UNLIMITED.limits()
+"""Of an engine that has not been run."""
+
+
+def _nodes(root: Any) -> tuple[UOp, ...]:
+    if isinstance(root, UOp) or not isinstance(root, Iterable):
+        return (a_node(root, "a root"),)
+    return tuple([a_node(one, "a root") for one in root])
 
 
 class EGraph:
@@ -50,27 +59,30 @@ class EGraph:
         engine: EngineMaker | None = None,
         analyses: Mapping[str, Analysis] | None = None,
     ) -> None:
-        self.ruleset: Final[RuleSet] = ruleset_of(rules)
+        self.ruleset: Final[RuleSet] = ruleset_of(some_rules(rules))
         self.language: Final = self.ruleset.language
         self.analyses: Final = dict(analyses or {})
         self._values: Final[dict[str, dict[int, Any]]] = {}
         self.ctx: Final = self.analysis if analyses and ctx is None else ctx
         self.explain: Final = explain
-        self._cost: Final = cost
+        self._cost: Final = cost if cost is seed_cost else checked(a_function(cost, "cost"))
         self._power_of_two: Final = power_of_two
         self._make_engine: Final = engine or default_engine()
+        self._running = False
         self._history: Final[list[tuple[UOp, UOp] | Schedule]] = []
         """Merges and runs, to be done again after a restart."""
-        self.roots: Final = (root,) if isinstance(root, UOp) else tuple(root)
+        self.roots: Final = _nodes(root)
         self._begin()
         for one in self.roots:
             self.id_of(one)
 
     def _begin(self) -> None:
         """An empty engine, and nothing known about it."""
+        power = self._power_of_two
         with self.language.lock:
             self.engine: Engine = self._make_engine(
-                self.language.book, UNLIMITED.limits(self._power_of_two), True, self.explain
+                *(self.language.book, _ENDLESS if power < 0 else UNLIMITED.limits(power)),
+                *(True, self.explain),
             )
         self._heads: dict[Any, int] = {}
         self._shown: list[UOp | None] = []
@@ -103,7 +115,7 @@ class EGraph:
 
     def add(self, uop: UOp) -> bool:
         """Put a node, and all below it, into the graph; whether it was not there before."""
-        if uop in self.ids:
+        if a_node(uop, "what is added") in self.ids:
             return False
         self.id_of(uop)
         self._history.append((uop, uop))
@@ -115,11 +127,11 @@ class EGraph:
     def id_of(self, uop: UOp) -> int:
         """The class (with explanations: the term) of a node, which is added if need be."""
         ids = self.ids
-        found = ids.get(uop)
+        found = ids.get(a_node(uop, "what an e-graph holds"))
         if found is not None:
             return found
         add, heads = self.engine.add, self._heads
-        for n in uop.toposort(lambda n: n not in ids):
+        for n in uop.toposort(lambda n: n not in ids) if ids else uop.toposort():
             if n in ids:
                 continue
             if n.is_const:
@@ -169,7 +181,7 @@ class EGraph:
             first, self._learnt = self._learnt, len(symbols)
             if first < self._learnt:
                 engine.set_prices([self._cost(n) for n in symbols])
-            for symbol in range(first, self._learnt):
+            for symbol in range(first, self._learnt) if self._heads else ():
                 head = self._heads.get(key_of(symbols[symbol]))
                 if head is not None:
                     engine.bind(symbol, head)
@@ -191,13 +203,25 @@ class EGraph:
             shown.append(n)
 
     def merge(self, a: UOp, b: UOp) -> bool:
-        """Say that two nodes are equal; whether they were in two classes."""
+        """Say that two nodes are equal; whether they were in two classes.
+
+        It is refused, and the graph is as before, where that, or what follows from it, would put
+        what cannot be one into one class.
+        """
         united = self.engine.unite(self.id_of(a), self.id_of(b))
         if united is None:
             raise self._conflict()
+        if not self.engine.rebuild():
+            error = conflict_error(self, merged=(a, b))
+            self._restart()
+            raise error
         self._history.append((a, b))
-        self.engine.rebuild()
         return united
+
+    def rebuild(self) -> None:
+        """Let all that follows from what is equal be so; an error where that cannot be."""
+        if not self.engine.rebuild():
+            raise self._conflict()
 
     # ---- looking
 
@@ -225,7 +249,7 @@ class EGraph:
 
         Besides the nodes that were added: those that rules made, on the cheapest sources.
         """
-        self.engine.rebuild()
+        self.rebuild()
         members: dict[int, dict[UOp, None]] = {}
         for uop, cls in self.ids.items():
             members.setdefault(self.engine.find(cls), {})[uop] = None
@@ -269,8 +293,9 @@ class EGraph:
                 continue
             best = engine.best(c)[0]
             if best == NONE:
-                # a conflict ended the rebuild before it came to what was added last
-                raise self._conflict()
+                # it was added after the last rebuild
+                self.rebuild()
+                best = engine.best(engine.find(c))[0]
             row = engine.node(best)
             missing = [k for k in row.kids if not self._is_current(k)]
             if missing:
@@ -302,10 +327,19 @@ class EGraph:
     # ---- running
 
     def run(self, schedule: Schedule = UNLIMITED) -> Report:
-        """Apply the rules until nothing is new or a limit of the schedule is reached."""
-        if self.analyses:
-            return self._run_analysed(schedule)
-        report = self._run(schedule)
+        """Apply the rules until nothing is new or a limit of the schedule is reached.
+
+        A function of a rule may add to the graph, merge and look, but not run it.
+        """
+        if self._running:
+            raise errors.OpgraftError("this e-graph is being run already, by whom this was called")
+        self._running = True
+        try:
+            if self.analyses:
+                return self._run_analysed(schedule)
+            report = self._run(schedule)
+        finally:
+            self._running = False
         self._history.append(schedule)
         return report
 
@@ -351,7 +385,7 @@ class EGraph:
 
     def _analyse(self) -> None:
         self._refresh()
-        self.engine.rebuild()
+        self.rebuild()
         rows = list(self.engine.dump())
         for name, analysis in self.analyses.items():
             before = self._values.get(name, {})
@@ -360,6 +394,12 @@ class EGraph:
             for cls, value in made.items():
                 if cls in before and before[cls] != value:
                     self.engine.touch(cls)
+
+    def check(self, name: str, analysis: Analysis) -> None:
+        """Raise where an analysis says that a class, as it is now, holds different things."""
+        self.rebuild()
+        self._sync()
+        values_of(name, analysis, list(self.engine.dump()), self._like, self._clash)
 
     def _clash(self, name: str, cls: int, problem: str) -> errors.RewriteError:
         return analysis_error(self, name, cls, problem)
@@ -418,8 +458,9 @@ class EGraph:
         >>> found.terms == (a * (b + c),), found.cost, found.proved
         (True, 3.0, True)
         """
+        an_effort(effort)
         ids = [self.id_of(r) for r in roots or self.roots]
-        self.engine.rebuild()
+        self.rebuild()
         choice, rows = choose(self.engine, ids, self._prices(prices), cost, effort)
         done: dict[int, UOp] = {}
         for cls, row in rows.items():
@@ -430,7 +471,7 @@ class EGraph:
         """What each node of the engine costs, by its id; None: what its head does."""
         if prices is None:
             return None
-        price = price_function(prices)
+        price = checked(price_function(prices))
         made = [0.0] * self.engine.counts().nodes
         for row in list(self.engine.dump()):
             made[row.id] = price(self._node(row))
@@ -438,7 +479,7 @@ class EGraph:
 
     def nodes(self) -> Iterator[tuple[NodeRow, UOp]]:
         """Every node of the engine, and the node that it stands for on the cheapest sources."""
-        self.engine.rebuild()
+        self.rebuild()
         for row in list(self.engine.dump()):
             yield row, self._node(row)
 

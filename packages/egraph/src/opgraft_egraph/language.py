@@ -192,7 +192,7 @@ class Language:
         """What the engines are told of the head of a node."""
         known = self._rows.get((n.head, len(n.src)))
         if known is not None:
-            return known._replace(cost=cost)
+            return HeadRow(*known[:-1], cost)
         op, dtype = n.op, self.dtype(n.dtype)
         kids = children(n)
         if not kids:

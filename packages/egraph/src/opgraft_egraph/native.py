@@ -220,15 +220,21 @@ class NativeEngine:
         return int(lib.eg_find(self._g, cls))
 
     def unite(self, a: int, b: int, rule: int = NONE, kind: int = 2, data: int = 0) -> bool | None:
-        """Whether they were two; None: they conflict."""
+        """Whether they were two; None: they conflict, and if it is the caller's it is not made."""
         united = lib.eg_unite(self._g, a, b, rule, kind, data)
+        if united < -1:
+            raise MemoryError("no memory for the e-graph to grow")
         return None if united < 0 else bool(united)
 
     def touch(self, cls: int) -> None:
         lib.eg_touch(self._g, cls)
 
-    def rebuild(self) -> None:
-        lib.eg_rebuild(self._g)
+    def rebuild(self) -> bool:
+        """Close the graph; False: two classes conflict, and it can be used no more."""
+        rebuilt = lib.eg_rebuild(self._g)
+        if rebuilt < 0:
+            raise MemoryError("no memory for the e-graph to grow")
+        return bool(rebuilt)
 
     # ---- running
 
@@ -356,4 +362,5 @@ class NativeEngine:
 
     def conflict(self) -> Conflict:
         c = lib.eg_conflict(self._g)
-        return Conflict(c.kind, c.rule, c.a, c.b, tuple(c.slot))
+        slots = tuple(c.slot)
+        return Conflict(c.kind, c.rule, c.a, c.b, slots if slots[0] != NONE else ())

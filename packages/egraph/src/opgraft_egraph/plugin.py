@@ -7,6 +7,7 @@ from typing import Final
 from opgraft.api import Command, Optimizer, OptimizerSpec
 
 API: Final = (1, 0)
+HOOKS: Final = ("opgraft_optimizers", "opgraft_commands")
 
 
 def _make() -> Optimizer:

@@ -232,9 +232,8 @@ class ReferenceEngine(ReferenceGraph):
                 return False
             slots[q.out] = made
         left, right = slots[pattern.root], slots[path.result]
-        if self.explain and self.find(left) != self.find(right):
+        if self._unite(left, right) and self.explain:
             self._join(left, right, codes.BY_RULE, way)
-        self._unite(left, right)
         tally[1] += self._adds - adds
         tally[2] += self._unions - unions
         return True

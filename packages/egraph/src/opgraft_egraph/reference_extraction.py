@@ -91,6 +91,14 @@ def choose(
     return (greedy, found) if found < cost - _SLACK else (trees, cost)
 
 
+def _total(prices: Sequence[float]) -> float:
+    """Their sum; without limit where a float cannot hold it."""
+    try:
+        return math.fsum(prices)
+    except OverflowError:
+        return math.inf
+
+
 def _greedy_dag(
     rows: Sequence[NodeRow], price: Callable[[int], float], otherwise: Mapping[int, int]
 ) -> dict[int, int]:
@@ -110,7 +118,7 @@ def _greedy_dag(
             members = frozenset().union(*(chosen[kid][2] for kid in row.kids))
             if row.cls in members:
                 continue
-            total = price(row.id) + math.fsum(price(chosen[cls][1]) for cls in sorted(members))
+            total = price(row.id) + _total([price(chosen[cls][1]) for cls in sorted(members)])
             known = chosen.get(row.cls)
             if known is None or total < known[0] - _SLACK:
                 chosen[row.cls] = total, row.id, members | {row.cls}

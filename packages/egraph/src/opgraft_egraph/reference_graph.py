@@ -56,6 +56,7 @@ class ReferenceGraph:
         self._blame: Final[list[int]] = []
         self._touched: list[int] = []
         self._best: dict[int, tuple[float, int, int]] = {}
+        self._numbers: set[int] = set()
         self._stamps: Final[dict[int, int]] = {}
         self._rows: dict[int, list[RefNode]] = {}
         self._terms: Final[list[RefTerm]] = []
@@ -190,11 +191,12 @@ class ReferenceGraph:
             self._touch(cls)
 
     def _report(self, kind: int, a: int, b: int) -> None:
-        way = self._rule
+        way, slots = self._rule, tuple(self._slots)
         if way == NONE:
+            slots = ()
             way = self._blame[a] if self._blame[a] != NONE else self._blame[b]
         self._stop = codes.CONFLICT
-        self._conflict = Conflict(kind, way, a, b, tuple(self._slots))
+        self._conflict = Conflict(kind, way, a, b, slots)
         raise Stop
 
     def _unite(self, a: int, b: int) -> bool:
@@ -216,29 +218,37 @@ class ReferenceGraph:
     def unite(
         self, a: int, b: int, rule: int = NONE, kind: int = codes.BY_CALLER, data: int = 0
     ) -> bool | None:
-        before, self._rule = self._rule, rule
+        if self._stop == codes.CONFLICT:
+            return None
+        before, self._rule, stop = self._rule, rule, self._stop
         try:
-            if self.explain and self.find(a) != self.find(b):
-                self._join(a, b, kind, data)
             united = self._unite(a, b)
         except Stop:
+            if rule == NONE:
+                self._conflict = self._conflict._replace(way=NONE)
+                self._stop = stop
             return None
         finally:
             self._rule = before
+        if united and self.explain:
+            self._join(a, b, kind, data)
         if rule != NONE:
             self._tally(rule)[2] += united
         return united
 
     # ---- rebuilding
 
-    def rebuild(self) -> None:
+    def rebuild(self) -> bool:
+        if self._stop == codes.CONFLICT:
+            return False
         before, self._rule = self._rule, NONE
         try:
             self._rebuild()
         except Stop:
-            pass
+            return False
         finally:
             self._rule = before
+        return True
 
     def _rebuild(self) -> None:
         self._now += 1
@@ -269,10 +279,9 @@ class ReferenceGraph:
                 if twin is not None and twin is not node:
                     node.flags |= DEAD
                     self._live -= 1
-                    if self.explain and self.find(node.cls) != self.find(twin.cls):
+                    if self._unite(node.cls, twin.cls) and self.explain:
                         ends = self._node_term[node.id], self._node_term[twin.id]
                         self._join(*ends, codes.BY_CONGRUENCE, 0)
-                    self._unite(node.cls, twin.cls)
                 else:
                     node.flags ^= swapped
                     node.kids = kids
@@ -305,9 +314,8 @@ class ReferenceGraph:
             number = self.constant(fact.dtype, fact.number, fact.value)
             if self.find(number) == self.find(cls):
                 continue
-            if self.explain:
+            if self._unite(cls, number) and self.explain:
                 self._join(cls, number, codes.BY_VALUE, 0)
-            self._unite(cls, number)
         return self._unions != before or bool(self._touched)
 
     def _price(self) -> None:
@@ -319,7 +327,14 @@ class ReferenceGraph:
         for cls, (_, _, node) in self._best.items():
             for kid in self._nodes[node].kids:
                 uses.setdefault(kid, []).append(cls)
-        renewed = [cls for cls, best in self._best.items() if before.get(cls) != best]
+        # a class that has become a constant is shown as one, whatever its cheapest node
+        numbers = {cls for cls in self._best if self._facts[cls].number}
+        renewed = [
+            cls
+            for cls, best in self._best.items()
+            if before.get(cls) != best or (cls in numbers and cls not in self._numbers)
+        ]
+        self._numbers = numbers
         count = 0
         while renewed:
             cls = renewed.pop()

@@ -28,11 +28,17 @@ class Schedule(NamedTuple):
 
     def limits(self, power_of_two: float = -1.0) -> Limits:
         counts = (self.nodes, self.rounds, self.matches, self.ban_rounds)
+        if not all(isinstance(count, int) for count in counts):
+            raise TypeError(f"{self}: limits are whole numbers, but for the seconds")
+        if not isinstance(self.seconds, (int, float)):
+            raise TypeError(f"{self}: seconds are a number")
         if min(counts) < 0 or not self.seconds >= 0:
             raise errors.OpgraftError(f"{self}: no limit is below 0")
-        # more than an engine can count is no limit that anything reaches
-        nodes, rounds, matches, ban_rounds = (min(count, _MOST) for count in counts)
-        return Limits(nodes, rounds, matches, ban_rounds, self.seconds, power_of_two)
+        if max(counts) > _MOST:
+            # more than an engine can count is no limit that anything reaches
+            nodes, rounds, matches, ban_rounds = (min(count, _MOST) for count in counts)
+            counts = nodes, rounds, matches, ban_rounds
+        return Limits(*counts, self.seconds, power_of_two)
 
 
 FAST: Final = Schedule(nodes=2_000, rounds=2, seconds=0.010, matches=64, ban_rounds=2)
@@ -112,7 +118,7 @@ def saturate(
     begin = time.perf_counter()
     first = engine.counts().round
     limits = schedule.limits(power_of_two)
-    if limits.rounds:
+    if first and limits.rounds:
         limits = limits._replace(rounds=min(first + limits.rounds, _MOST))
     engine.set_limits(limits)
     ready = prepare or engine.refresh

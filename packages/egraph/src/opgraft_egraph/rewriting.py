@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from opgraft.api import PatternMatcher, UOp, errors, graph_rewrite
+from opgraft_egraph.arguments import a_count, a_node, some_rules
 from opgraft_egraph.cost import node_cost
 from opgraft_egraph.graph import EGraph
 from opgraft_egraph.report import Schedule
@@ -23,8 +24,9 @@ def rewrite_all(pm: PatternMatcher, uop: UOp, ctx: Any = None) -> list[UOp]:
     >>> rewrite_all(pm, a + a) == [a * 2]
     True
     """
+    a_node(uop, "what is rewritten")
     found: dict[UOp, None] = {}
-    for rule in pm.rules:
+    for rule in some_rules(pm).rules:
         for captures in rule.pattern.matches(uop):
             try:
                 made = rule.apply(captures, ctx)
@@ -39,6 +41,7 @@ def rewrite_all(pm: PatternMatcher, uop: UOp, ctx: Any = None) -> list[UOp]:
 
 def _run(graph: EGraph, max_iters: int) -> None:
     """So many rounds, if the graph does not grow out of all proportion before."""
+    a_count(max_iters, "max_iters")
     room = 10_000 + 4 * len(graph)
     graph.run(Schedule(nodes=room, rounds=max_iters, seconds=60.0, matches=0))
 
@@ -50,7 +53,7 @@ def egraph_saturate(
 
     Each class's representative leads to its members, in the order in which they came.
     """
-    graph = EGraph(root, pm, ctx=ctx)
+    graph = EGraph(a_node(root, "the root"), pm, ctx=ctx)
     _run(graph, max_iters)
     return graph.classes
 
@@ -61,7 +64,7 @@ def egraph_extract(root: UOp, pm: PatternMatcher, max_iters: int = 10, ctx: Any 
     A node that is used twice is paid once. See `EGraph.extraction` for other prices, several roots,
     and whether an answer is proved to be the cheapest.
     """
-    graph = EGraph(root, pm, ctx=ctx)
+    graph = EGraph(a_node(root, "the root"), pm, ctx=ctx)
     _run(graph, max_iters)
     (made,) = graph.extract(prices=node_cost)
     return made
@@ -78,6 +81,8 @@ def egraph_rewrite(
 
     `lowering` is one-way by nature, so it never enters the e-graph.
     """
+    if lowering is not None:
+        some_rules(lowering, "lowering")
     made = egraph_extract(sink, equalities, ctx=ctx)
     rules = equalities if lowering is None else equalities + lowering
     return graph_rewrite(made, rules, ctx, name=name)

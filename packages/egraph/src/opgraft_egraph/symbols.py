@@ -294,6 +294,7 @@ class Symbol:
     maximum = _forward(Ops.MAX)
     minimum = _forward(Ops.MIN)
     sqrt = _unary(Ops.SQRT)
+    exp = _unary(Ops.EXP)
     exp2 = _unary(Ops.EXP2)
     log2 = _unary(Ops.LOG2)
     sin = _unary(Ops.SIN)

@@ -345,6 +345,11 @@ class TermGraph:
             raise self._conflict()
         return united
 
+    def rebuild(self) -> None:
+        """Let all that follows from what is equal be so; an error where that cannot be."""
+        if not self.engine.rebuild():
+            raise self._conflict()
+
     def equal(self, a: int, b: int) -> bool:
         return self.engine.find(a) == self.engine.find(b)
 
@@ -425,7 +430,7 @@ class TermGraph:
         `prices` is what an operator costs, by its name; without it each costs 1.
         """
         given: list[float] | None = None
-        self.engine.rebuild()
+        self.rebuild()
         if prices is not None:
             given = [0.0] * self.engine.counts().nodes
             for row in self.engine.dump():
@@ -441,7 +446,7 @@ class TermGraph:
         """The rules by which a term becomes an equal one, in order; "<-" marks those that are
         used from right to left. The graph must have been made with `explain=True`."""
         first, last = self.add(a), self.add(b)
-        self.engine.rebuild()
+        self.rebuild()
         if not self.equal(first, last):
             raise errors.OpgraftError(f"{a} and {b} are not equal in this e-graph")
         found: list[str] = []

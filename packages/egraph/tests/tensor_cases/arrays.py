@@ -19,7 +19,7 @@ _UFUNCS = {
     Ops.MIN: np.minimum,
     Ops.XOR: np.bitwise_xor,
     Ops.CMPLT: np.less,
-    Ops.EXP2: np.exp2,
+    Ops.EXP: np.exp,
 }
 _REDUCTIONS = {Ops.ADD: np.add, Ops.MAX: np.maximum}
 

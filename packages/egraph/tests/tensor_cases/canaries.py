@@ -13,7 +13,7 @@ J = UPat(Ops.STACK, src=(X, Y), name="j")
 
 
 def power(below: UPat) -> UPat:
-    return UPat(Ops.EXP2, src=(below,), arg="e")
+    return UPat(Ops.EXP, src=(below,))
 
 
 def view_backwards(root: UOp) -> UOp:

@@ -56,7 +56,7 @@ class Case:
         with using(EGRAPH=True, FLOAT="reassoc"):
             found = numbered([t.uop for t in self.outputs()], lambda _: False)
             made, _ = optimized(found.outputs, Prices())
-        return [shape(n) for n in below(made) if n.op is Ops.EXP2]
+        return [shape(n) for n in below(made) if n.op is Ops.EXP]
 
     def values(self, level: str = "reassoc", egraph: bool = True) -> list[np.ndarray]:
         with using(EGRAPH=egraph, FLOAT=level):

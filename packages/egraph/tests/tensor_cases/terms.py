@@ -103,7 +103,7 @@ class Maker:
         # kept small, so that float64 can tell
         small = UOp.const(self.dtype, 1 / 8)
         below = forms.times(below, forms.spread(small, size)) if depth else below
-        return UOp(Ops.EXP2, self.dtype, (below,), "e", size)
+        return UOp(Ops.EXP, self.dtype, (below,), None, size)
 
     def pair(self, size: Extents, depth: int) -> UOp:
         """A sum of two contractions alike, of which one operand is the same."""

@@ -89,6 +89,10 @@ def _sqrt(n: UOp, d: UOp) -> Gradients:
     return (guarded(d, div(scale(d, 0.5), n)),)
 
 
+def _exp(n: UOp, d: UOp) -> Gradients:
+    return (guarded(d, mul(d, n)),)
+
+
 def _exp2(n: UOp, d: UOp) -> Gradients:
     return (guarded(d, mul(d, scale(n, LN_2))),)
 
@@ -382,6 +386,7 @@ RULES: Final[dict[Ops, Rule]] = {
     Ops.WHERE: _where,
     Ops.CAST: _cast,
     Ops.SQRT: _sqrt,
+    Ops.EXP: _exp,
     Ops.EXP2: _exp2,
     Ops.LOG2: _log2,
     Ops.SIN: _sin,

@@ -220,6 +220,12 @@ def ceil(a: UOp) -> UOp:
     return _stepwise(up, a)
 
 
+def as_rounded(a: UOp) -> UOp:
+    """A float that arithmetic on it takes as it was rounded, at every float level: laws of real
+    numbers would undo what it was rounded for."""
+    return bitcast(bits_of(a), a.dtype)
+
+
 def round_even(a: UOp) -> UOp:
     """To the nearest integer, halves to the even one; the sign of zero is kept."""
     if not a.dtype.is_float:
@@ -227,7 +233,7 @@ def round_even(a: UOp) -> UOp:
     # at and above 2**mantissa every float is an integer, and adding it rounds everything below
     unit = float(1 << a.dtype.mantissa)
     size = absolute(a)
-    near = shifted(shifted(size, unit), -unit)
+    near = shifted(as_rounded(shifted(size, unit)), -unit)
     return _stepwise(copy_sign(choose(less(size, like(a, unit)), near, size), a), a)
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opgraft.dtype import DType, dtypes, promote
 from opgraft.ir.uop import UOp
 from opgraft_tensor import graph
 from opgraft_tensor.exchange import is_number, storage_of
-from opgraft_tensor.extents import in_use, is_variable
+from opgraft_tensor.extents import Sized, Symbolic, in_use, is_variable
 from opgraft_tensor.graph import Shape, shape
 from opgraft_tensor.realize import device_of
 from opgraft_tensor.sizes import shown
@@ -31,7 +30,7 @@ Operand: TypeAlias = "Base | bool | int | float | np.generic | np.ndarray | Sequ
 Axis: TypeAlias = int | Sequence[int] | None
 
 
-class Base:
+class Base(Symbolic):
     """The handle: `uop` (the node), `device` (a name), `grad` (filled by `backward`)."""
 
     __slots__ = (
@@ -149,10 +148,13 @@ class Base:
         if watch.moved is not None:
             watch.moved[id(self)] = None
         moving.acquire()
-        self._storage = storage
-        with suppress(AttributeError):  # it was missing already
+        try:
+            self._storage = storage
             del self._uop
-        moving.release()
+        except AttributeError:
+            return  # it was missing already
+        finally:
+            moving.release()
 
     # ---- operands
 
@@ -169,11 +171,9 @@ class Base:
 
     def _pair(self, other: Operand) -> tuple[UOp, UOp]:
         """Both operands in their common dtype; a Python number takes the tensor's where it can."""
-        if is_number(other):
-            assert isinstance(other, (bool, int, float))
+        if is_scalar(other):
             dtype = weak_dtype(self.dtype, other)
-            check_number(other, dtype)
-            return graph.cast(self._uop, dtype), graph.full((), dtype, other)
+            return graph.cast(self._uop, dtype), scalar(other, dtype)
         right = self._as_node(other)
         common = promote(self.dtype, right.dtype)
         return graph.cast(self._uop, common), graph.cast(right, common)
@@ -204,11 +204,25 @@ class Base:
         return (self._axis(axis),)  # type: ignore[arg-type]
 
 
-def weak_dtype(dtype: DType, number: bool | int | float) -> DType:
+def is_scalar(data: object) -> bool:
+    """A Python number, or a size that a variable is bound to."""
+    return is_number(data) or isinstance(data, Sized)
+
+
+def scalar(number: Any, dtype: DType) -> UOp:
+    """A Python number, or a bound size, as a node. Raises `OverflowError` where it does not fit."""
+    if isinstance(number, Sized):
+        check_number(int(number.extent), dtype)  # the greatest: a plan serves all
+        return graph.count(number.extent, dtype)
+    check_number(number, dtype)
+    return graph.full((), dtype, number)
+
+
+def weak_dtype(dtype: DType, number: Any) -> DType:
     """The dtype of an operation of `dtype` with a Python number: by the kind of the number."""
     if isinstance(number, bool):
         return dtype
-    if isinstance(number, int):
+    if isinstance(number, (int, Sized)):
         return dtypes.default_int if dtype.is_bool else dtype
     return dtype if dtype.is_float else dtypes.default_float
 

@@ -1,34 +1,30 @@
 """What the planner's prices are on a device, measured: bytes by level of cache, and launches.
 
-    python -m opgraft_tensor.calibrate [DEVICE] [--show]
-
 The unit of all prices is one elementwise operation. A price is the time of a byte, or of a
-launch, over the time of an operation, with as many threads as kernels have. They are kept beside
-what `opgraft calibrate` measures of operations, by kind of device; a device that is opened has
-them in its target, and `Prices.of` reads them from there.
+launch, over the time of an operation, with as many threads as kernels have. This is a step of
+`opgraft calibrate` (plugin.py): what it measures is in the targets of devices that are opened from
+then on, and `Prices.of` reads it from there.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from opgraft import calibration, settings
+from opgraft import settings
 from opgraft.dtype import dtypes
 from opgraft.errors import DeviceError
 from opgraft.ir.linear import KernelInfo
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft.runtime import compile_kernel
-from opgraft_tensor.devices import open_device
 from opgraft_tensor.facts import CACHE, CORE, DRAM, LAUNCH, SHARED
 
 if TYPE_CHECKING:
     from opgraft.runtime.device import Device
 
+NAMES: Final = (LAUNCH, CACHE, CORE, SHARED, DRAM)
+"""What it may measure: of a device without caches there are two."""
 OPERATIONS: Final = 48
 """Operations per element of the kernel that measures them."""
 CHAINS: Final = 4
@@ -41,7 +37,7 @@ SMALLEST: Final = 4096
 
 
 def calibrate(device: Device) -> dict[str, float]:
-    """Prices by the names that `Prices.of` looks for. Takes about two seconds.
+    """The prices of NAMES, which `Prices.of` looks for. Takes about two seconds.
 
     Raises `DeviceError` for a device that runs nothing.
     """
@@ -114,31 +110,3 @@ def _seconds(device: Device, sink: UOp, arrays: int, times: int) -> float:
         device.synchronize()
         least = min(least, time.perf_counter() - begin)
     return least / times
-
-
-def keep(device: Device) -> str:
-    """Measure, and keep the prices for the kind of device, beside what is kept of it already.
-
-    Gives the file that holds them. Devices that are open already go on with their old ones.
-    """
-    prices = {**dict(calibration.measured_prices(device.kind)), **calibrate(device)}
-    return calibration.record(device.kind, prices)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Measure the planner's prices on a device.")
-    parser.add_argument("device", nargs="?", default="CPU")
-    parser.add_argument("--show", action="store_true", help="measure, and keep nothing")
-    given = parser.parse_args(arguments)
-    device = open_device(given.device)
-    if given.show:
-        for name, price in calibrate(device).items():
-            print(f"{name:14s} {price:10.3f} operations")
-        return 0
-    print(f"kept in {keep(device)}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

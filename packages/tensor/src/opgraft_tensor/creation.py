@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from opgraft.dtype import DType, Scalar, dtypes, to_dtype
 from opgraft_tensor import algebra, graph, random
-from opgraft_tensor.base import Base, check_number
+from opgraft_tensor.base import Base, check_number, scalar
 from opgraft_tensor.devices import device_name
 from opgraft_tensor.exchange import dtype_of_number, sequence_shape
+from opgraft_tensor.extents import Sized
 from opgraft_tensor.graph import Shape
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ class Creation(Base):
         device: str | None = None,
     ) -> Self:
         """One value everywhere; its dtype, if not given, by the kind of the value."""
+        if isinstance(value, Sized):
+            made = scalar(value, _dtype(dtype, dtypes.default_int))
+            return cls._handle(graph.broadcast_to(made, _size((size,))), device_name(device))
         found = _dtype(dtype, dtype_of_number(value))
         if isinstance(value, int):
             check_number(value, found)
@@ -77,11 +81,19 @@ class Creation(Base):
         dtype: DTypeLike = None,
         device: str | None = None,
     ) -> Self:
-        """start, start + step, ... below stop (above it, for a negative step)."""
+        """start, start + step, ... below stop (above it, for a negative step).
+
+        Up to a bound size: a tensor of that size.
+        """
         if stop is None:
             start, stop = 0, start
         if step == 0:
             raise ValueError("arange with a step of 0 never ends")
+        if isinstance(stop, Sized) and not start and step == 1:
+            place = graph.arange((stop.extent,), 0, dtypes.int64)
+            made = graph.cast(place, _dtype(dtype, dtypes.default_int))
+            return cls._handle(made, device_name(device))
+        start, stop, step = (int(n) if isinstance(n, Sized) else n for n in (start, stop, step))
         whole = all(isinstance(n, int) for n in (start, stop, step))
         found = _dtype(dtype, dtypes.default_int if whole else dtypes.default_float)
         count = max(math.ceil((stop - start) / step), 0)

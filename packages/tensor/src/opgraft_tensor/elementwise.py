@@ -9,8 +9,7 @@ from opgraft.dtype import dtypes, promote
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, functions, graph
-from opgraft_tensor.base import Base, Operand, check_number, weak_dtype
-from opgraft_tensor.exchange import is_number
+from opgraft_tensor.base import Base, Operand, is_scalar, scalar, weak_dtype
 from opgraft_tensor.graph import elementwise
 
 if TYPE_CHECKING:
@@ -226,7 +225,7 @@ class Elementwise(Base):
     def _logical(self, op: Ops, other: Operand) -> Self:
         right = (
             graph.full((), dtypes.bool, bool(other))
-            if is_number(other)
+            if is_scalar(other)
             else graph.cast(self._as_node(other), dtypes.bool)
         )
         return self._new(elementwise(op, self._truth(), right))
@@ -387,17 +386,16 @@ class Elementwise(Base):
         """`yes` where this bool is true, else `no`; a branch not taken gets a gradient of zero."""
         if not self.dtype.is_bool:
             raise TypeError(f"where is asked of a bool tensor, not of {self.dtype}")
-        nodes = [None if is_number(v) else self._as_node(v) for v in (yes, no)]
+        nodes = [None if is_scalar(v) else self._as_node(v) for v in (yes, no)]
         known = [n.dtype for n in nodes if n is not None]
         dtype = promote(*known) if known else dtypes.bool
         for value, made in zip((yes, no), nodes):
             if made is None:
-                dtype = weak_dtype(dtype, value)  # type: ignore[arg-type]
+                dtype = weak_dtype(dtype, value)
         sides = []
         for value, made in zip((yes, no), nodes):
             if made is None:
-                check_number(value, dtype)  # type: ignore[arg-type]
-                sides.append(graph.full((), dtype, value))  # type: ignore[arg-type]
+                sides.append(scalar(value, dtype))
             else:
                 sides.append(graph.cast(made, dtype))
         return self._new(graph.where(self._uop, *sides))

@@ -44,6 +44,13 @@ class Kernel(NamedTuple):
         return self.group.device
 
 
+def _those_of_locals_first(ranges: list[UOp], value: UOp) -> list[UOp]:
+    """The loops of a store, those that its locals are filled in outermost: within another loop a
+    local would be filled again in each of its iterations."""
+    filled = [n for n in value.toposort() if n.op is Ops.AFTER and n.src[0].op is Ops.LOCAL]
+    return sorted(ranges, key=lambda r: -sum(r in n.ranges for n in filled)) if filled else ranges
+
+
 class Emitter(Expressions):
     """Emits one group; `needed` are the roots that must be in memory when it is done."""
 
@@ -88,7 +95,7 @@ class Emitter(Expressions):
             own = region_place(self.table, root.arg, own)
         flat = self.place(self.table.ravel(own, shape(root)))
         ranges = [self.range_of(r) for r in self.groups.own_ranges(root) if r.extent != 1]
-        return self.param(root).store(flat, value).end(*ranges)
+        return self.param(root).store(flat, value).end(*_those_of_locals_first(ranges, value))
 
     def _outermost(self, root: UOp, kept: UOp) -> UOp:
         """The effect that fills the memory of a stored root, over all its ranges: it is done

@@ -1,8 +1,7 @@
 """The cheapest graph of the same values, by the optimizer that the settings choose.
 
-What is made of elementary operations for the sake of exactness, but is one function to algebra, is
-one node on the way: EXP2 with the argument "e" is the exponential. What comes back goes through the
-checked constructors of graph.py, so no optimizer can hand the planner a graph that is none.
+What comes back goes through the checked constructors of graph.py, so no optimizer can hand the
+planner a graph that is none.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Final
 
-from opgraft import settings
 from opgraft.errors import RewriteError
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp, node, toposort
@@ -20,24 +17,19 @@ from opgraft.rules.optimizer import CostModel, Optimized
 from opgraft.rules.simplify import optimize
 from opgraft.target import Target
 from opgraft_tensor import graph
-from opgraft_tensor.exponential import exponential
 from opgraft_tensor.facts import WORK, Prices
 from opgraft_tensor.graph import shape
-
-EXPONENTIAL: Final = "e"
-"""The argument of an EXP2 that stands for `exponential`."""
 
 
 def cheapest(
     outputs: tuple[UOp, ...], prices: Prices, target: Target | None = None
 ) -> tuple[tuple[UOp, ...], list[str]]:
     """The cheapest graph equal to some outputs, and a line for each thing that changed."""
-    folded = _folded(outputs) if settings.FLOAT != "strict" else outputs
-    sink = UOp.sink(*folded)
+    sink = UOp.sink(*outputs)
     found = optimize(sink, cost=cost_model(prices, target), stage="tensor")
     if found.sink is sink:
         return outputs, [_headline(found, False)]
-    made = _checked(found, folded)
+    made = _checked(found, outputs)
     return made, [_headline(found, True), *_changes(outputs, made)]
 
 
@@ -56,52 +48,11 @@ def cost_model(prices: Prices, target: Target | None = None) -> CostModel:
     return CostModel(table, default=1.0, target=target)
 
 
-# ---- the exponential as one node
-
-
-def _folded(outputs: Sequence[UOp]) -> tuple[UOp, ...]:
-    """The graph with each exponential as one node."""
-    done: dict[UOp, UOp] = {}
-    for n in toposort(outputs):
-        power = _power_of_e(n)
-        if power is not None:
-            made = UOp(Ops.EXP2, n.dtype, (done[power],), EXPONENTIAL)
-            made.remember("shape", shape(n))
-        else:
-            made = _with_sources(n, [done[s] for s in n.src])
-        done[n] = made
-    return tuple([done[o] for o in outputs])
-
-
-def _power_of_e(n: UOp) -> UOp | None:
-    """x, where a node is what `exponential` makes of x."""
-    if n.op is not Ops.ADD or n.src[0].op is not Ops.EXP2 or n.src[1].op is not Ops.MUL:
-        return None
-    rest = n.src[1].src[1]
-    if rest.op is not Ops.ADD or rest.src[0].op is not Ops.ADD:
-        return None
-    if n.dtype.bits < 32:
-        return None
-    # the constructor is the judge: it limits x from below first
-    limited = rest.src[0].src[0]
-    return next((x for x in limited.src if x.dtype is n.dtype and exponential(x) is n), None)
-
-
-def _with_sources(n: UOp, sources: Sequence[UOp]) -> UOp:
-    """A node on other sources of the same shapes."""
-    src = tuple(sources)
-    if src == n.src:
-        return n
-    made = node(n.head, src)
-    made.remember("shape", shape(n))
-    return made
-
-
 # ---- what came back
 
 
 def _checked(found: Optimized, outputs: Sequence[UOp]) -> tuple[UOp, ...]:
-    """The new graph by the constructors, exponentials written out; an error if it is none."""
+    """The new graph by the constructors; an error if it is none."""
     known = dict.fromkeys(toposort(outputs))
     done: dict[UOp, UOp] = {}
     try:
@@ -123,10 +74,18 @@ def _checked(found: Optimized, outputs: Sequence[UOp]) -> tuple[UOp, ...]:
     return made
 
 
+def _with_sources(n: UOp, sources: Sequence[UOp]) -> UOp:
+    """A node on other sources of the same shapes."""
+    src = tuple(sources)
+    if src == n.src:
+        return n
+    made = node(n.head, src)
+    made.remember("shape", shape(n))
+    return made
+
+
 def _rebuilt(n: UOp, src: list[UOp], known: bool) -> UOp:
     op = n.op
-    if op is Ops.EXP2 and n.arg == EXPONENTIAL:
-        return exponential(src[0])
     if known:
         return _with_sources(n, src)
     if op is Ops.RESHAPE:

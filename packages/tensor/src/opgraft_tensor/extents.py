@@ -65,6 +65,25 @@ class Extent(int):
         return Extent, (*self.variable, self.value)
 
 
+def told_apart(one: int, other: int) -> str:
+    """Why two sizes are not one; with the remedy where it is about variables."""
+    if not (isinstance(one, Extent) and isinstance(other, Extent)):
+        return f"{one}, {other}"
+    if one.variable == other.variable:
+        return f"{one}, {other}: a variable has one value in a computation"
+    kinds = [f"{n} of {n.low} to {int(n)}" for n in (one, other)]
+    return (
+        f"{kinds[0]} and {kinds[1]} are two variables: bind one Variable, with one name and one "
+        "pair of bounds, for both"
+    )
+
+
+class Symbolic:
+    """What a size is combined with as an array is, not as the number that it is now."""
+
+    __slots__ = ()
+
+
 class Sized:
     """What users give for a variable size: it has an `extent`."""
 
@@ -147,7 +166,8 @@ class Bindings:
         if known.variable != extent.variable:
             raise ValueError(
                 f"two variables are named {extent.name}: of {known.low} to {int(known)}, and of "
-                f"{extent.low} to {int(extent)}"
+                f"{extent.low} to {int(extent)}: bind one Variable for both, or give one of them "
+                "another name"
             )
         if known.value != extent.value:
             raise ValueError(

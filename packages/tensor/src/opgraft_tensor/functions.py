@@ -1,4 +1,4 @@
-"""Elementary functions on array nodes, of the IR's EXP2, LOG2, SIN and SQRT, with derivatives.
+"""Elementary functions on array nodes, of the IR's EXP, EXP2, LOG2, SIN and SQRT, with derivatives.
 
 float16 and bfloat16 are computed in float32 and rounded once. The comment of each function says
 what keeps it accurate. A derivative that is infinite somewhere (sqrt, log, a quotient) leaves an
@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from opgraft.dtype import dtypes
+from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft_tensor import graph
@@ -20,6 +20,7 @@ from opgraft_tensor.algebra import (
     Adjoint,
     absolute,
     add,
+    as_rounded,
     choose,
     copy_sign,
     div,
@@ -29,6 +30,7 @@ from opgraft_tensor.algebra import (
     less_equal,
     like,
     maximum,
+    minimum,
     mul,
     neg,
     scale,
@@ -95,7 +97,7 @@ def _expm1(a: UOp) -> UOp:
 
 def _log1p(a: UOp) -> UOp:
     """log(1 + a) without the loss of small a: the rounding of u = 1 + a divides out."""
-    moved = shifted(a, 1)
+    moved = as_rounded(shifted(a, 1))
     careful = div(mul(_log(moved), a), shifted(moved, -1))
     result = choose(equal(moved, like(a, 1)), a, careful)
     return choose(less(like(a, 1.0), a), _log(moved), result)
@@ -213,10 +215,40 @@ def _sigmoid(a: UOp) -> UOp:
     return div(like(a, 1), shifted(_exp(neg(a)), 1))
 
 
+_TANH: Final[dict[DType, tuple[float, ...]]] = {
+    dtypes.float32: (
+        -0.005897808354347944,
+        0.020798539742827415,
+        -0.05378470569849014,
+        0.13331936299800873,
+        -0.33333298563957214,
+    ),
+    dtypes.float64: (
+        -1.7176689113134035e-05,
+        7.931043310578242e-05,
+        -0.00023039426817567573,
+        0.0005871874170809371,
+        -0.001455215144621524,
+        0.003592037353896471,
+        -0.008863226776663506,
+        0.02186948800271586,
+        -0.053968253949314406,
+        0.1333333333329974,
+        -0.33333333333333126,
+    ),
+}
+"""(tanh(x) - x) / x**3 in x**2, for x up to 0.6; the highest power first."""
+
+
 def _tanh(a: UOp) -> UOp:
-    """By t = expm1(-2|a|): -t / (2 + t) with the sign of a; nothing cancels."""
-    t = _expm1(scale(absolute(a), -2))
-    return copy_sign(absolute(div(t, shifted(t, 2))), a)
+    """1 - 2 / (exp(2|a|) + 1) with the sign of a; below 0.6, where that cancels, a polynomial."""
+    size = absolute(a)
+    # beyond these the result is 1
+    reached = minimum(size, like(a, 10.0 if a.dtype is dtypes.float32 else 20.0))
+    far = sub(like(a, 1), div(like(a, 2), shifted(_exp(scale(reached, 2)), 1)))
+    square = mul(a, a)
+    near = add(size, mul(mul(size, square), horner(square, _TANH[a.dtype])))
+    return copy_sign(choose(less(size, like(a, 0.6)), near, far), a)
 
 
 def _sigmoid_adjoint(node: UOp, upstream: UOp) -> tuple[UOp]:

@@ -38,11 +38,12 @@ from collections.abc import Sequence
 from opgraft.dtype import DType, Scalar, dtypes
 from opgraft.ir.evaluate import alu as evaluate_alu
 from opgraft.ir.ops import GroupOp, Ops
-from opgraft.ir.uop import UOp, head_of, node, toposort
-from opgraft_tensor.extents import Extent, in_use, is_variable, stated
+from opgraft.ir.shapes import Shape
+from opgraft.ir.shapes import array_shape as shape
+from opgraft.ir.uop import UOp, head_of, node
+from opgraft_tensor.extents import Extent, in_use, is_variable, stated, told_apart
 from opgraft_tensor.storage import Identity, Storage, buffer_node
 
-Shape = tuple[int, ...]
 Region = tuple[tuple[int, int, int], ...]
 
 __all__ = [
@@ -79,52 +80,6 @@ __all__ = [
 ]
 
 
-def shape(uop: UOp) -> Shape:
-    """The shape of an array node; kept with the node."""
-    memo = uop._memo
-    if memo is not None:
-        found = memo.get("shape")
-        if found is not None:
-            return found  # type: ignore[no-any-return]
-    for below in toposort((uop,), lambda n: not (n._memo and "shape" in n._memo)):
-        if not (below._memo and "shape" in below._memo):
-            below.remember("shape", _shape_of(below))
-    assert uop._memo is not None
-    return uop._memo["shape"]  # type: ignore[no-any-return]
-
-
-def _shape_of(uop: UOp) -> Shape:
-    """The shape by the shapes of the sources, which are known."""
-    op, arg = uop.op, uop.arg
-    if op in (Ops.CONST, Ops.VAR):
-        return ()
-    if op is Ops.BUFFER:
-        return tuple(arg.shape)
-    if op is Ops.ARANGE:
-        return tuple(arg[0])
-    if not uop.src:
-        raise ValueError(f"{op} is not an operation on arrays")
-    first = shape(uop.src[0])
-    if op in (Ops.RESHAPE, Ops.EXPAND):
-        return tuple(arg)
-    if op is Ops.PERMUTE:
-        return tuple([first[a] for a in arg])
-    if op is Ops.PAD:
-        return _padded(first, arg)
-    if op is Ops.SLICE:
-        return tuple([count for _, count, _ in arg])
-    if op is Ops.WINDOW:
-        axis, size, stride, dilation = arg
-        return _windowed(first, axis, size, stride, dilation)
-    if op is Ops.UNWINDOW:
-        return (*first[: arg[0]], arg[4], *first[arg[0] + 1 :])
-    if op is Ops.REDUCE_AXIS:
-        return tuple([n for i, n in enumerate(first) if i not in arg[1]])
-    if op is Ops.GATHER:
-        return shape(uop.src[1]) + first[1:]
-    return first
-
-
 def _stated(size: Shape) -> Shape:
     """A shape that may have been made of one that users see."""
     return tuple([stated(n) for n in size]) if in_use() else size
@@ -134,11 +89,9 @@ def _stated_region(region: Region) -> Region:
     return tuple([(b, stated(c), s) for b, c, s in region]) if in_use() else region
 
 
-def _made(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: object, result: Shape) -> UOp:
+def _made(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: object) -> UOp:
     made = node(head_of(op, dtype, arg), src)
-    memo = made._memo
-    if memo is None or "shape" not in memo:
-        made.remember("shape", result)
+    shape(made)  # at once, when those of the sources are known
     return made
 
 
@@ -153,13 +106,11 @@ def full(size: Shape, dtype: DType, value: Scalar) -> UOp:
 
 
 def _spread(made: UOp, size: Shape) -> UOp:
-    if made._memo is None:
-        made.remember("shape", ())
     if not size:
         return made
     ones = (1,) * len(size)
-    made = _made(Ops.RESHAPE, made.dtype, (made,), ones, ones)
-    return made if size == ones else _made(Ops.EXPAND, made.dtype, (made,), size, size)
+    made = _made(Ops.RESHAPE, made.dtype, (made,), ones)
+    return made if size == ones else _made(Ops.EXPAND, made.dtype, (made,), size)
 
 
 def constant_of(uop: UOp) -> UOp | None:
@@ -176,7 +127,12 @@ def arange(size: Shape, axis: int, dtype: DType) -> UOp:
     size = _stated(size)
     if not 0 <= axis < len(size):
         raise ValueError(f"arange over axis {axis} of shape {size}")
-    return _made(Ops.ARANGE, dtype, (), (size, axis), size)
+    return _made(Ops.ARANGE, dtype, (), (size, axis))
+
+
+def count(extent: Extent, dtype: DType) -> UOp:
+    """The number that a variable size is when a kernel runs, as a scalar."""
+    return cast(reduce_axis(full((extent,), dtypes.int64, 1), Ops.ADD, (0,)), dtype)
 
 
 # ---- views
@@ -201,7 +157,7 @@ def reshape(uop: UOp, to: Shape) -> UOp:
         uop = uop.src[0]
         if shape(uop) == to:
             return uop
-    return _made(Ops.RESHAPE, uop.dtype, (uop,), to, to)
+    return _made(Ops.RESHAPE, uop.dtype, (uop,), to)
 
 
 def _between(size: Shape) -> list[int]:
@@ -219,7 +175,7 @@ def mark(uop: UOp, tag: str) -> UOp:
     """The same value behind a mark for autograd, in the form of a reshape to its own shape."""
     size = shape(uop)
     made = node(head_of(Ops.RESHAPE, uop.dtype, size, tag), (uop,))
-    made.remember("shape", size)
+    shape(made)
     return made
 
 
@@ -241,7 +197,7 @@ def permute(uop: UOp, axes: tuple[int, ...]) -> UOp:
     # moving axes of extent 1 alone moves no element
     if [a for a in axes if old[a] != 1] == [a for a in range(len(old)) if old[a] != 1]:
         return reshape(uop, result)
-    return _made(Ops.PERMUTE, uop.dtype, (uop,), axes, result)
+    return _made(Ops.PERMUTE, uop.dtype, (uop,), axes)
 
 
 def expand(uop: UOp, to: Shape) -> UOp:
@@ -257,7 +213,7 @@ def expand(uop: UOp, to: Shape) -> UOp:
         return _spread(constant, to)
     if uop.op is Ops.EXPAND:
         uop = uop.src[0]
-    return _made(Ops.EXPAND, uop.dtype, (uop,), to, to)
+    return _made(Ops.EXPAND, uop.dtype, (uop,), to)
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -269,7 +225,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
             if extent != 1:
                 if result[axis] not in (1, extent):
                     listed = " and ".join(map(str, shapes))
-                    raise ValueError(f"shapes {listed} do not broadcast: {result[axis]}, {extent}")
+                    why = told_apart(result[axis], extent)
+                    raise ValueError(f"shapes {listed} do not broadcast: {why}")
                 result[axis] = extent
     return tuple(result)
 
@@ -298,27 +255,33 @@ def pad(uop: UOp, widths: tuple[tuple[int, int], ...]) -> UOp:
         inner = uop.arg
         widths = tuple([(a + c, b + d) for (a, b), (c, d) in zip(widths, inner)])
         uop = uop.src[0]
-        old = shape(uop)
-    result = _padded(old, widths)
+    made = _made(Ops.PAD, uop.dtype, (uop,), widths)
     if constant is not None and repr(constant.arg) in ("0", "0.0", "False"):
-        return _spread(constant, result)
-    return _made(Ops.PAD, uop.dtype, (uop,), widths, result)
+        return _spread(constant, shape(made))
+    return made
 
 
 def _refuse_variable(what: str, size: Shape, axes: Sequence[int]) -> None:
     """Raise where one of these axes has a variable size, which the operation cannot have yet."""
     if in_use():
         for axis in axes:
-            if isinstance(size[axis], Extent):
+            extent = size[axis]
+            if isinstance(extent, Extent):
                 raise ValueError(
-                    f"cannot {what} shape {size} along axis {axis}, whose size is a variable: "
+                    f"cannot {what} shape {size} along axis {axis}, whose size is a variable, "
+                    f"{extent.low} to {int(extent)}: "
                     "work on the whole array up to the greatest size, with where() for the rest"
                 )
 
 
-def _padded(size: Shape, widths: tuple[tuple[int, int], ...]) -> Shape:
-    """The shape with widths added; an extent without any is itself, variable or not."""
-    return tuple([n + a + b if a or b else n for n, (a, b) in zip(size, widths)])
+def _in_every_size(extent: int, part: tuple[int, int, int]) -> bool:
+    """Whether a part of a variable axis is there whatever its size."""
+    begin, count, step = part
+    return (
+        isinstance(extent, Extent)
+        and not isinstance(count, Extent)
+        and all(0 <= place < extent.low for place in (begin, begin + (count - 1) * step))
+    )
 
 
 def slice_(uop: UOp, region: Region) -> UOp:
@@ -326,7 +289,11 @@ def slice_(uop: UOp, region: Region) -> UOp:
     old = shape(uop)
     region = _stated_region(region)
     check_region(old, region)
-    parts = [a for a, (n, (b, c, s)) in enumerate(zip(old, region)) if (b, c, s) != (0, n, 1)]
+    parts = [
+        axis
+        for axis, (extent, part) in enumerate(zip(old, region))
+        if part != (0, extent, 1) and not _in_every_size(extent, part)
+    ]
     _refuse_variable("take a part of", old, parts)
     # a step means nothing where there is no second element
     region = tuple([(b if c else 0, c, s if c > 1 else 1) for b, c, s in region])
@@ -341,7 +308,7 @@ def slice_(uop: UOp, region: Region) -> UOp:
             [(b1 + b2 * s1, c2, s1 * s2) for (b1, _, s1), (b2, c2, s2) in zip(uop.arg, region)]
         )
         return slice_(uop.src[0], region)
-    return _made(Ops.SLICE, uop.dtype, (uop,), region, result)
+    return _made(Ops.SLICE, uop.dtype, (uop,), region)
 
 
 def check_region(size: Shape, region: Region) -> None:
@@ -361,27 +328,20 @@ def flip(uop: UOp, axes: Sequence[int]) -> UOp:
     return slice_(uop, tuple(region))
 
 
-def _windowed(old: Shape, axis: int, size: int, stride: int, dilation: int) -> Shape:
-    count = (old[axis] - dilation * (size - 1) - 1) // stride + 1
-    return (*old[:axis], max(count, 0), *old[axis + 1 :], size)
-
-
 def window(uop: UOp, axis: int, size: int, stride: int = 1, dilation: int = 1) -> UOp:
     """Windows along an axis: out[.., o, .., k] = src[.., o*stride + k*dilation, ..]."""
     old = shape(uop)
     if size < 1 or stride < 1 or dilation < 1 or not 0 <= axis < len(old):
         raise ValueError(f"windows of {size}, stride {stride}, dilation {dilation} over {old}")
     _refuse_variable("take windows of", old, [axis])
-    result = _windowed(old, axis, size, stride, dilation)
-    return _made(Ops.WINDOW, uop.dtype, (uop,), (axis, size, stride, dilation), result)
+    return _made(Ops.WINDOW, uop.dtype, (uop,), (axis, size, stride, dilation))
 
 
 def unwindow(uop: UOp, axis: int, stride: int, dilation: int, extent: int) -> UOp:
     """The adjoint read of `window`, of windows in the last axis; a sum over it follows."""
     old = shape(uop)
     arg = (axis, old[-1], stride, dilation, extent)
-    result = (*old[:axis], extent, *old[axis + 1 :])
-    return _made(Ops.UNWINDOW, uop.dtype, (uop,), arg, result)
+    return _made(Ops.UNWINDOW, uop.dtype, (uop,), arg)
 
 
 # ---- elementwise
@@ -416,7 +376,7 @@ def elementwise(op: Ops, *sources: UOp) -> UOp:
     # times 1 is exact for every number
     if op is Ops.MUL and values and not dtype.is_bool and values[0] == 1:
         return sources[1] if constants[0] is not None else sources[0]
-    return _made(op, dtype, tuple(sources), None, size)
+    return _made(op, dtype, tuple(sources), None)
 
 
 def cast(uop: UOp, dtype: DType) -> UOp:
@@ -426,7 +386,7 @@ def cast(uop: UOp, dtype: DType) -> UOp:
     constant = constant_of(uop)
     if constant is not None:
         return full(shape(uop), dtype, constant.arg)
-    return _made(Ops.CAST, dtype, (uop,), None, shape(uop))
+    return _made(Ops.CAST, dtype, (uop,), None)
 
 
 def where(condition: UOp, yes: UOp, no: UOp) -> UOp:
@@ -459,7 +419,7 @@ def reduce_axis(uop: UOp, op: Ops, axes: Sequence[int]) -> UOp:
         return reduce_axis(reshape(uop, left), op, moved)
     if not which:
         return uop
-    return _made(Ops.REDUCE_AXIS, uop.dtype, (uop,), (op, which), result)
+    return _made(Ops.REDUCE_AXIS, uop.dtype, (uop,), (op, which))
 
 
 def _identity(op: Ops, dtype: DType, size: Shape) -> Scalar:
@@ -477,7 +437,7 @@ def scan_axis(uop: UOp, op: Ops, axis: int) -> UOp:
         raise ValueError(f"cannot scan shape {size} over axis {axis}")
     if size[axis] <= 1:
         return uop
-    return _made(Ops.SCAN_AXIS, uop.dtype, (uop,), (op, axis), size)
+    return _made(Ops.SCAN_AXIS, uop.dtype, (uop,), (op, axis))
 
 
 # ---- memory
@@ -488,7 +448,7 @@ def gather(table: UOp, indices: UOp) -> UOp:
     if not shape(table) or not indices.dtype.is_int:
         raise ValueError(f"cannot gather from {shape(table)} by {indices.dtype}")
     _refuse_variable("gather from", shape(table), [0])
-    return _made(Ops.GATHER, table.dtype, (table, indices), None, shape(indices) + shape(table)[1:])
+    return _made(Ops.GATHER, table.dtype, (table, indices), None)
 
 
 def scatter(table: UOp, indices: UOp, values: UOp) -> UOp:
@@ -500,7 +460,7 @@ def scatter(table: UOp, indices: UOp, values: UOp) -> UOp:
             f"{table.dtype} {shape(table)}: the values must be {table.dtype} {wanted}"
         )
     _refuse_variable("scatter into", wanted, range(len(wanted)))
-    return _made(Ops.SCATTER, table.dtype, (table, indices, values), None, shape(table))
+    return _made(Ops.SCATTER, table.dtype, (table, indices, values), None)
 
 
 def write(old: UOp, region: Region, value: UOp) -> UOp:
@@ -514,16 +474,16 @@ def write(old: UOp, region: Region, value: UOp) -> UOp:
         )
     if math.prod(shape(value)) == 0:
         return old
-    return _made(Ops.WRITE, old.dtype, (old, value), region, size)
+    return _made(Ops.WRITE, old.dtype, (old, value), region)
 
 
 def materialize(uop: UOp, identity: Identity | None = None) -> UOp:
     """The value in memory of its own."""
     if uop.op is Ops.BUFFER and identity is None:
         return uop
-    return _made(Ops.MATERIALIZE, uop.dtype, (uop,), identity, shape(uop))
+    return _made(Ops.MATERIALIZE, uop.dtype, (uop,), identity)
 
 
 def copy(uop: UOp, device: str) -> UOp:
     """The value in the memory of another device."""
-    return _made(Ops.COPY, uop.dtype, (uop,), device, shape(uop))
+    return _made(Ops.COPY, uop.dtype, (uop,), device)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opgraft.dtype import dtypes
 from opgraft.ir.uop import UOp
 from opgraft_tensor import algebra, graph
-from opgraft_tensor.base import Base, Operand, check_number
-from opgraft_tensor.exchange import is_number, make_storage
+from opgraft_tensor.base import Base, Operand, is_scalar, scalar
+from opgraft_tensor.exchange import make_storage
 from opgraft_tensor.extents import Sized, stated, up_to
 from opgraft_tensor.graph import Region, Shape, shape
 from opgraft_tensor.late import is_array, is_numpy, np
@@ -99,16 +99,19 @@ class Indexing(Base):
                 region.append((begin if count else 0, count, step))
                 viewed.append(count)
             elif _is_array(entry):
+                if isinstance(extent, Sized):
+                    raise ValueError(
+                        f"an array indexes axis {axis} of shape {self.shape}, whose size is a "
+                        "variable and stays an axis of its own: index the whole array up to the "
+                        f"greatest size, {int(extent.extent)}"
+                    )
                 extent = stated(extent)
                 region.append((0, extent, 1))
                 arrays.append((len(viewed), entry, extent))
                 places.append(place)
                 viewed.append(extent)
             else:
-                index = entry.__index__()
-                if not -extent <= index < extent:
-                    raise IndexError(f"index {index} is outside axis {axis} of shape {self.shape}")
-                region.append((index % extent, 1, 1))
+                region.append((self._index_in(entry.__index__(), axis), 1, 1))
                 if advanced:  # next to arrays, an integer is an array of no axes
                     places.append(place)
             axis += 1
@@ -119,6 +122,30 @@ class Indexing(Base):
         neighbours = not places or places[-1] - places[0] == len(places) - 1
         found = tuple([(a, n) for (a, _, _), n in zip(arrays, nodes)])
         return Plan(tuple(region), tuple(viewed), found, not neighbours)
+
+    def _index_in(self, index: int, axis: int) -> int:
+        """An index as counted from the front. Raises `IndexError` where there is none."""
+        extent = self.shape[axis]
+        if isinstance(extent, Sized):
+            size = extent.extent
+            if 0 <= index < size.low:
+                return index
+            if not -int(size) <= index < int(size):
+                raise IndexError(
+                    f"index {index} is outside axis {axis} of shape {self.shape}, "
+                    f"whose greatest size is {int(size)}"
+                )
+            where = f"Tensor.arange({size.name}) == {index}"
+            if index < 0:
+                where = f"Tensor.arange({size.name}) + {-index} == {size.name}"
+            raise IndexError(
+                f"index {index} of axis {axis} of shape {self.shape}, whose size is a variable, "
+                f"{size.low} to {int(size)}: not every size has the element, or has it there; "
+                f"sum over the axis with ({where}).where(x, 0)"
+            )
+        if not -extent <= index < extent:
+            raise IndexError(f"index {index} is outside axis {axis} of shape {self.shape}")
+        return index % extent
 
     def _expanded(self, key: Any) -> list[Any]:
         """The key with an entry for each axis, besides None and Ellipsis; masks as integers.
@@ -207,10 +234,8 @@ class Indexing(Base):
         self._move(graph.write(self._uop, plan.region, graph.reshape(made, counts)))
 
     def _value_node(self, value: Operand, size: Shape) -> UOp:
-        if is_number(value):
-            assert isinstance(value, (bool, int, float))
-            check_number(value, self.dtype)
-            return graph.full(size, self.dtype, value)
+        if is_scalar(value):
+            return graph.broadcast_to(scalar(value, self.dtype), size)
         node = graph.cast(self._as_node(value), self.dtype)
         have = shape(node)
         # leading axes of extent 1 may be left over, as in NumPy
@@ -251,7 +276,7 @@ class Indexing(Base):
         wanted = self.shape[: mask.ndim]
         if mask.shape != wanted:
             raise IndexError(f"a mask of shape {mask.shape} for a tensor of shape {self.shape}")
-        made = self._value_node(value, ()) if is_number(value) else self._as_node(value)
+        made = self._value_node(value, ()) if is_scalar(value) else self._as_node(value)
         if math.prod(shape(made)) != 1:
             raise IndexError(
                 "x[mask] = y takes one value, since the shape of x[mask] depends on data; "

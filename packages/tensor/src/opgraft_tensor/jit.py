@@ -39,6 +39,7 @@ from opgraft_tensor.graph import shape
 from opgraft_tensor.recording import CaptureError, recorder
 from opgraft_tensor.replay import Replay, Stale
 from opgraft_tensor.shortcut import SETTINGS, Shortcut
+from opgraft_tensor.storage import Storage
 from opgraft_tensor.tensor import Tensor
 
 P = ParamSpec("P")
@@ -100,9 +101,10 @@ class Jit(Generic[P, R]):
             names, flat = tuple(kwargs), (*args, *kwargs.values())
         values: dict[str, int] = {}
         for shortcut, kind in self._shortcuts:
-            given = shortcut.tensors(flat, names, values)
+            memories: list[Storage] = []
+            given = shortcut.tensors(flat, names, values, memories)
             if given is not None:
-                found = kind.replayed(given, values)
+                found = kind.replayed(given, values, memories)
                 if found is not _NONE_FITS:
                     self._last = kind
                     return found  # type: ignore[no-any-return]
@@ -152,12 +154,17 @@ class _Kind(Generic[R]):
         """The last ones made, each with the form of its result; they differ in what the function
         knows from elsewhere."""
 
-    def replayed(self, tensors: list[Tensor], values: Mapping[str, int]) -> Any:
+    def replayed(
+        self,
+        tensors: list[Tensor],
+        values: Mapping[str, int],
+        memories: list[Storage] | None = None,
+    ) -> Any:
         """The result of a replay with these values of variable sizes; `_NONE_FITS` where none of
-        them does."""
+        them does. `memories`: of the tensors, where they are known."""
         for replay, result in self.replays:
             try:
-                found = replay.call(tensors, values)
+                found = replay.call(tensors, values, memories)
             except Stale:
                 continue
             return found[0] if result is TENSOR else put_together(result, found, values)

@@ -70,7 +70,11 @@ class Replay:
         self._bare = recording.bare
         self._apart = {id(k.reference()): k.reference for k in recording.apart}
         self._supplied = recording.supplied
+        self._numbers: dict[Storage, tuple[float, Any]] = {}
         self._inputs = [_input(storage, address) for storage, address in recording.inputs.items()]
+        places = [place if find is None else -1 for place, find, _ in self._inputs]
+        self._in_order = len(places) if places == [*range(len(places))] else -1
+        """How many inputs there are, where they are the first arguments in their order."""
         events = list(recording.events)
         followed = _followed(recording.values)
         values = _with_own_memory(recording, [s for s, _ in followed], events)
@@ -117,31 +121,29 @@ class Replay:
             return None
         return tuple([value for value in found if isinstance(value, int)])
 
-    def call(self, arguments: Sequence[Tensor], values: Mapping[str, int]) -> list[Tensor]:
+    def call(
+        self,
+        arguments: Sequence[Tensor],
+        values: Mapping[str, int],
+        memories: list[Storage] | None = None,
+    ) -> list[Tensor]:
         """The tensors of the result, once everything that the function moves is moved.
 
-        `values`: of the variable sizes of the arguments. Raises Stale before anything is done.
+        `values`: of the variable sizes of the arguments; `memories`: of the arguments, where they
+        are known, a list for this call to use. Raises Stale before anything is done.
         """
         if self._apart:
             self._refuse_known(arguments)
-        storages: list[Storage] = []
-        buffers: list[Buffer] = []
         lock = self._lock
         lock.acquire()
         try:
             if self._conditions:
                 self._refuse_stale(arguments)
-            for place, find, facts in self._inputs:
-                tensor = arguments[place] if find is None else find(arguments)
-                if tensor is None:
-                    raise Stale("a tensor that the function knew from elsewhere is gone")
-                storage = tensor._storage
-                if storage is None or storage.lost:
-                    storage = tensor.memory()
-                if find is not None and facts != (storage.shape, storage.dtype, storage.device):
-                    raise Stale("a tensor that the function knew from elsewhere is another")
-                storages.append(storage)
-                buffers.append(storage.buffer or fill_buffer(storage))
+            if memories is not None and len(memories) == self._in_order:
+                storages = memories
+            else:
+                storages = self._memories(arguments)
+            buffers = [storage.buffer or fill_buffer(storage) for storage in storages]
             for make, nbytes, size, dtype, device in self._outputs:
                 storage = Storage(bound(size, values) if values else size, dtype, device)
                 storage.buffer = buffer = make(nbytes)
@@ -149,7 +151,7 @@ class Replay:
                 buffers.append(buffer)
             for item in self._supplied:
                 for storage, value in zip(item.storages, item.make()):
-                    storage.buffer.copy_in(host_values(np.asarray(value), storage.dtype))
+                    storage.buffer.copy_in(self._converted(storage, value))
             for run in self._runs:
                 run(buffers, values)
         finally:
@@ -160,6 +162,31 @@ class Replay:
         if len(plain) == 1:
             return [Tensor._of_memory(storages[plain[0]])]
         return [Tensor._of_memory(storages[number]) for number in plain]
+
+    def _converted(self, storage: Storage, value: Any) -> Any:
+        """What the host supplies, as it lies in memory; a number that is the last one as then."""
+        known = self._numbers.get(storage)
+        if known is not None and known[0] is value:
+            return known[1]
+        made = host_values(np.asarray(value), storage.dtype)
+        if type(value) is float or type(value) is int:
+            self._numbers[storage] = value, made
+        return made
+
+    def _memories(self, arguments: Sequence[Tensor]) -> list[Storage]:
+        """The memory of each input."""
+        found: list[Storage] = []
+        for place, find, facts in self._inputs:
+            tensor = arguments[place] if find is None else find(arguments)
+            if tensor is None:
+                raise Stale("a tensor that the function knew from elsewhere is gone")
+            storage = tensor._storage
+            if storage is None or storage.lost:
+                storage = tensor.memory()
+            if find is not None and facts != (storage.shape, storage.dtype, storage.device):
+                raise Stale("a tensor that the function knew from elsewhere is another")
+            found.append(storage)
+        return found
 
     def _settled(
         self,

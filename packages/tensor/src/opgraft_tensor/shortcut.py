@@ -14,6 +14,7 @@ from opgraft import settings
 from opgraft_tensor.extents import in_use, is_variable
 from opgraft_tensor.graph import shape
 from opgraft_tensor.sizes import Bound
+from opgraft_tensor.storage import Storage
 from opgraft_tensor.tensor import Tensor
 
 SETTINGS: Final = ("FLOAT", "DEVICE")
@@ -30,8 +31,8 @@ class Shortcut:
         "_places",
         "_reading",
         "_same",
-        "_several",
         "_sizes",
+        "_twins",
     )
 
     def __init__(self, arguments: Sequence[Any], names: tuple[str, ...]) -> None:
@@ -44,19 +45,24 @@ class Shortcut:
         self._sizes = [(p, v.variable) for p, v in enumerate(arguments) if isinstance(v, Bound)]
         known = (Tensor, Bound)
         self._others = [(p, v) for p, v in enumerate(arguments) if not isinstance(v, known)]
-        self._several = len(tensors) > 1
         self._same = _same([t for _, t in tensors])
+        self._twins = tensors[0][1] is tensors[1][1] if len(tensors) == 2 else None
+        """Of two tensors: whether they are one."""
 
     def holds(self) -> bool:
         """Whether the settings are those of its kind."""
         return self._reading.holds()
 
     def tensors(
-        self, arguments: Sequence[Any], names: tuple[str, ...], values: dict[str, int]
+        self,
+        arguments: Sequence[Any],
+        names: tuple[str, ...],
+        values: dict[str, int],
+        memories: list[Storage],
     ) -> list[Tensor] | None:
-        """The tensors of these arguments, all of which have memory; None: they do not fit.
+        """The tensors of these arguments; None: they do not fit.
 
-        The values of variable sizes are put into `values`.
+        The memory of each is put into `memories`, the values of variable sizes into `values`.
         """
         if len(arguments) != self._count or names != self._names:
             return None
@@ -77,6 +83,7 @@ class Shortcut:
             ):
                 return None
             found.append(given)
+            memories.append(storage)
         for place, variable in self._sizes:
             given = arguments[place]
             if type(given) is not Bound or given.variable != variable:
@@ -86,7 +93,10 @@ class Shortcut:
             given = arguments[place]
             if given is not value and not _equal(given, value):
                 return None
-        if self._several and _same(found) != self._same:
+        if self._twins is not None:
+            if (found[0] is found[1]) is not self._twins:
+                return None
+        elif len(found) > 2 and _same(found) != self._same:
             return None
         return found if self._reading.holds() else None
 
@@ -122,8 +132,6 @@ def _equal(given: Any, value: Any) -> bool:
 
 def _same(tensors: Sequence[Tensor]) -> int | list[int]:
     """Which of them are one: how many there are, where they are all different."""
-    if len(tensors) == 2:
-        return 1 if tensors[0] is tensors[1] else 2
     ids = [id(t) for t in tensors]
     different = len(set(ids))
     return different if different == len(ids) else [ids.index(i) for i in ids]

@@ -9,11 +9,13 @@ number is another. Elsewhere it may be used as the number that it is.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
 from typing import Any, Final
 
-from opgraft_tensor.extents import Extent, Sized
+from opgraft_tensor.extents import Extent, Sized, Symbolic
 from opgraft_tensor.recording import refuse_reading
 
 
@@ -82,53 +84,57 @@ class Bound(Sized):
     def __repr__(self) -> str:
         return f"{self.variable.name}={self.value}"
 
-    def __lt__(self, other: Any) -> bool:
-        return bool(int(self) < other)
+    def _with(self, op: Callable[[Any, Any], Any], other: Any) -> Any:
+        # a tensor takes the size as a scalar of its own, which may be another in each call
+        return NotImplemented if isinstance(other, Symbolic) else op(int(self), other)
 
-    def __le__(self, other: Any) -> bool:
-        return bool(int(self) <= other)
+    def __lt__(self, other: Any) -> Any:
+        return self._with(operator.lt, other)
 
-    def __gt__(self, other: Any) -> bool:
-        return bool(int(self) > other)
+    def __le__(self, other: Any) -> Any:
+        return self._with(operator.le, other)
 
-    def __ge__(self, other: Any) -> bool:
-        return bool(int(self) >= other)
+    def __gt__(self, other: Any) -> Any:
+        return self._with(operator.gt, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._with(operator.ge, other)
 
     def __add__(self, other: Any) -> Any:
-        return int(self) + other
+        return self._with(operator.add, other)
 
     def __sub__(self, other: Any) -> Any:
-        return int(self) - other
+        return self._with(operator.sub, other)
 
     def __mul__(self, other: Any) -> Any:
-        return int(self) * other
+        return self._with(operator.mul, other)
 
     def __floordiv__(self, other: Any) -> Any:
-        return int(self) // other
+        return self._with(operator.floordiv, other)
 
     def __mod__(self, other: Any) -> Any:
-        return int(self) % other
+        return self._with(operator.mod, other)
 
     def __truediv__(self, other: Any) -> Any:
-        return int(self) / other
+        return self._with(operator.truediv, other)
 
     def __radd__(self, other: Any) -> Any:
-        return other + int(self)
+        return operator.add(other, int(self))
 
     def __rsub__(self, other: Any) -> Any:
-        return other - int(self)
+        return operator.sub(other, int(self))
 
     def __rmul__(self, other: Any) -> Any:
-        return other * int(self)
+        return operator.mul(other, int(self))
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return other // int(self)
+        return operator.floordiv(other, int(self))
 
     def __rmod__(self, other: Any) -> Any:
-        return other % int(self)
+        return operator.mod(other, int(self))
 
     def __rtruediv__(self, other: Any) -> Any:
-        return other / int(self)
+        return operator.truediv(other, int(self))
 
     def __neg__(self) -> int:
         return -int(self)

@@ -53,6 +53,6 @@ def has_products(outputs: Sequence[UOp]) -> bool:
                 return True
             if n.dtype.is_float and not strict:
                 return True
-        elif n.op is Ops.EXP2 and not strict:
+        elif n.op is Ops.EXP and not strict:
             return True
     return False

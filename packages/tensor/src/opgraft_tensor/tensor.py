@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from opgraft.dtype import DType, dtypes, to_dtype
 from opgraft.ir.ops import Ops
 from opgraft_tensor import autograd, graph
-from opgraft_tensor.base import Base, Operand, check_number
+from opgraft_tensor.base import Base, Operand, check_number, scalar
 from opgraft_tensor.conversion import Conversion
 from opgraft_tensor.convolution import Convolutions
 from opgraft_tensor.creation import Creation
@@ -22,6 +22,7 @@ from opgraft_tensor.exchange import (
     storage_of,
     storage_values,
 )
+from opgraft_tensor.extents import Sized
 from opgraft_tensor.indexing import Indexing
 from opgraft_tensor.late import np
 from opgraft_tensor.linalg import Products
@@ -83,6 +84,8 @@ class Tensor(
             if wanted is None:
                 check_number(data, dtype_of_number(data))
             node = graph.full((), wanted or dtype_of_number(data), data)
+        elif isinstance(data, Sized):
+            node = scalar(data, wanted or dtypes.default_int)
         else:
             node = buffer_node(storage_of(data, wanted, place))
         self._uop = node

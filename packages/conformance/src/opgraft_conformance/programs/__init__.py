@@ -27,6 +27,7 @@ HINTS: Final = {
     "group_scan": "the barrier is in the loop, and all threads reach it",
     "group_tiles": "two barriers in a loop: one after writing the tiles, one before the next",
     "groups_by_variable": "the number of groups is computed at each launch; of 0 nothing runs",
+    "fetched_ahead": "what is fetched may lie outside of its buffer: no fault comes of it",
     "grid_of_two": "which dimension of groups and threads is which",
     "grid_of_three": "which dimension of groups and threads is which",
 }
@@ -102,6 +103,8 @@ def _lacking_access(nodes: list[UOp], target: Target) -> str:
                 return f"{target.name} takes no vectors of indices"
             if n.src[0].dtype.scalar not in target.storage:
                 return f"{target.name} does not load or store {n.src[0].dtype.scalar}"
+        if n.op is Ops.PREFETCH and not target.prefetch:
+            return f"{target.name} fetches nothing ahead"
         if n.op is Ops.ATOMIC and (n.arg, n.src[2].dtype) not in target.atomics:
             return f"{target.name} has no atomic {n.arg.name} of {n.src[2].dtype}"
     return ""

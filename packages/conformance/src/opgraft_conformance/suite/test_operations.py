@@ -76,5 +76,5 @@ def in_vectors(results: Results, target: Target, effort: str, batch: Batch, row:
 @pytest.mark.parametrize("dtype", dtypes.floats, ids=str)
 @pytest.mark.parametrize("op", elementary.OPS, ids=lambda op: op.name)
 def test_elementary(results: Results, op: Ops, dtype: DType) -> None:
-    """EXP2, LOG2 and SIN within the units in the last place that docs/meaning.md promises."""
+    """EXP, EXP2, LOG2 and SIN within the units in the last place that docs/meaning.md promises."""
     elementary.check(results, op, dtype)

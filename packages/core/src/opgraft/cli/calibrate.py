@@ -1,79 +1,50 @@
-"""`opgraft calibrate`: measure what operations cost on a device, and keep it for optimizers.
+"""`opgraft calibrate`: measure what things cost on a device, for optimizers and planners.
 
-Each operation is timed in chains of two lengths in one loop over an array that stays in the cache:
-the difference is the operation, without loads, stores and the call. The unit is an addition of
-integers. What is shown first is what an optimizer will reckon with from the next process on.
+Core measures operations and arrays; a plugin may bring further steps (`opgraft_calibrations`). What
+is shown is what everybody will reckon with from the next process on.
 """
 
 from __future__ import annotations
 
-import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from opgraft import calibration, settings
+from opgraft import calibration
 from opgraft.catalog import Device as devices
-from opgraft.cli.calibrate_arrays import measure_arrays
-from opgraft.cli.screen import screen
-from opgraft.dtype import dtypes
-from opgraft.errors import OpgraftError
-from opgraft.ir import UOp
-from opgraft.ir.linear import KernelInfo
-from opgraft.ir.ops import Ops
-from opgraft.plugins.command import Command
-from opgraft.runtime import Buffer, Device, compile_kernel
+from opgraft.cli import calibrate_arrays, calibrate_operations
+from opgraft.cli.screen import Screen, screen
+from opgraft.errors import OpgraftError, PluginError
+from opgraft.plugins.calibration import Calibration
+from opgraft.plugins.command import Command, UsageError
+from opgraft.plugins.registry import REGISTRY
+from opgraft.runtime import Device
 
 ELEMENTS: Final = 8192
 RUNS: Final = 40
-_SHORT, _LONG = 4, 12
-_LEAST: Final = 0.25
-"""No operation is priced below this: a difference of two times may vanish in noise."""
 
-Step = Callable[[UOp, UOp, UOp, int], UOp]
-
-
-class Chain(NamedTuple):
-    """A step of a chain: y, x, z and its number to the next y; and how many units are not it."""
-
-    step: Step
-    others: float = 2.0
-    floats: bool = False
-
-
-def _prime(k: int) -> int:
-    return (3, 7, 11, 13, 19, 23, 29, 37, 41, 43, 53, 59)[k % 12]
-
-
-def _both(y: UOp, x: UOp, z: UOp, k: int) -> UOp:
-    a = y + z
-    return (a // _prime(k) + a % _prime(k)).maximum(x)
-
-
-# The larger of two numbers between the steps: no rule joins what stands on either side of it.
-BASE: Final = Chain(lambda y, x, z, k: (y + z).maximum(x))
-CHAINS: Final[Mapping[str, Chain]] = {
-    "MUL": Chain(lambda y, x, z, k: (y * 3 + z).maximum(x)),
-    "IDIV": Chain(lambda y, x, z, k: ((y + z) // _prime(k)).maximum(x)),
-    "MOD": Chain(lambda y, x, z, k: ((y + z) % _prime(k)).maximum(x)),
-    "power_of_two": Chain(lambda y, x, z, k: ((y + z) // (2 << k % 3)).maximum(x)),
-    "WHERE": Chain(lambda y, x, z, k: ((y < x).where(z, y) + z).maximum(x), 3.0),
-}
-FLOATS: Final[Mapping[str, Chain]] = {
-    "FDIV": Chain(lambda y, x, z, k: (y * x + z) / x, floats=True),
-    "SQRT": Chain(lambda y, x, z, k: (y * x + z).sqrt(), floats=True),
-    "EXP2": Chain(lambda y, x, z, k: (y * x + z).exp2(), floats=True),
-    "LOG2": Chain(lambda y, x, z, k: (y * x + z).log2(), floats=True),
-    "SIN": Chain(lambda y, x, z, k: (y * x + z).sin(), floats=True),
-}
-FLOAT_BASE: Final = Chain(lambda y, x, z, k: y * x + z, floats=True)
-SIGNED: Final = Chain(lambda y, x, z, k: ((y + z - 128) // _prime(k)).maximum(x - 64), 2.0)
-BOTH: Final = Chain(_both, 3.0)
+OWN: Final = (
+    Calibration(
+        "operations",
+        "operations, in additions of indices; those on floats in multiplications of floats",
+        calibrate_operations.NAMES,
+        lambda device: calibrate_operations.measure_operations(device, ELEMENTS, RUNS),
+    ),
+    Calibration(
+        "arrays",
+        "arrays, in additions of floats",
+        calibrate_arrays.NAMES,
+        lambda device: calibrate_arrays.measure_arrays(device, ELEMENTS, RUNS),
+    ),
+)
 
 
 def configure(parser: ArgumentParser) -> None:
     """Arguments of `opgraft calibrate`."""
     parser.add_argument("device", nargs="?", default="CPU", help="CPU unless another is named")
+    parser.add_argument(
+        "--only", metavar="STEP", action="append", help="this step alone; may be repeated"
+    )
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--show", action="store_true", help="show what is kept, measure nothing")
     chosen.add_argument("--forget", action="store_true", help="go back to the usual prices")
@@ -83,92 +54,100 @@ def run(arguments: Namespace) -> int:
     """Measure, keep and show."""
     out = screen()
     device = devices[arguments.device]
+    steps = _chosen(_steps(), arguments.only)
     if arguments.forget:
-        out.line(f"{device.kind} has the usual prices: {calibration.record(device.kind, None)}")
-        return 0
-    if arguments.show:
-        prices = dict(calibration.measured_prices(device.kind))
-        if not prices:
-            out.line(f"{device.kind} was not measured: optimizers take their usual prices")
-            return 0
-    else:
+        return _forget(out, device, () if arguments.only is None else steps)
+    if not arguments.show:
         if not device.executes:
             raise OpgraftError(f"{device.kind} runs no kernels, so nothing can be measured on it")
-        prices = {**measure(device), **measure_arrays(device, ELEMENTS, RUNS)}
-        others = dict(calibration.measured_prices(device.kind))  # a planner's, for instance
-        out.line(f"kept in {calibration.record(device.kind, {**others, **prices})}")
-    out.table(
-        ("operation", "additions"), [(name, f"{price:.2f}") for name, price in prices.items()]
-    )
+        for step in steps:
+            measured = _measured(step, device)
+            kept = dict(calibration.measured_prices(device.kind))
+            kept = {name: price for name, price in kept.items() if name not in step.prices}
+            path = calibration.record(device.kind, {**kept, **measured})
+            out.line(f"{step.name}: kept in {path}")
+    _show(out, device, steps, everything=arguments.only is None)
     return 0
 
 
-def measure(device: Device) -> dict[str, float]:
-    """Prices by name: of integers in additions of indices, of floats in multiplications of those
-    (`FDIV:float`)."""
-    with settings.using(OPTIMIZER="greedy", EGRAPH=None, SEARCH=0, CPU_THREADS=1):
-        unit = _seconds(device, BASE) / BASE.others
-        whole = {name: _seconds(device, c) / unit - c.others for name, c in CHAINS.items()}
-        division = whole["IDIV"]
-        whole["correction"] = _seconds(device, SIGNED) / unit - SIGNED.others - division
-        whole["beside"] = _seconds(device, BOTH) / unit - BOTH.others - division
-        unit = _seconds(device, FLOAT_BASE) / FLOAT_BASE.others
-        for name, chain in FLOATS.items():
-            whole[f"{name}:float"] = _seconds(device, chain) / unit - chain.others
-    found = {name: max(_LEAST, round(price, 2)) for name, price in whole.items()}
-    found["correction"] = max(0.0, round(whole["correction"], 2))
-    return dict(sorted(found.items()))
+def _steps() -> tuple[Calibration, ...]:
+    """All that there are. No price may be measured by two of them."""
+    found = dict.fromkeys(OWN, "opgraft-core")
+    found |= {claim.item: claim.plugin.owner for claim in REGISTRY.calibrations()}
+    owners: dict[str, str] = {}
+    for step, owner in found.items():
+        for name in (step.name, *step.prices):
+            if name in owners:
+                raise PluginError(
+                    f"{owners[name]} and {owner} both have {name} to be measured",
+                    remedy="Block one of the two: the setting PLUGINS.",
+                )
+            owners[name] = owner
+    return tuple(found)
 
 
-def _seconds(device: Device, chain: Chain) -> float:
-    """The seconds of one step for all elements."""
-    runs = [_Chained(device, chain, length) for length in (_SHORT, _LONG)]
-    for _ in range(RUNS):
-        for one in runs:
-            one.time()
-    short, long = (one.least for one in runs)
-    return max(long - short, 1e-12) / (_LONG - _SHORT)
+def _chosen(steps: Sequence[Calibration], only: Sequence[str] | None) -> Sequence[Calibration]:
+    if only is None:
+        return steps
+    known = {step.name: step for step in steps}
+    for name in only:
+        if name not in known:
+            raise UsageError(f"no step is named {name!r}; known: {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(only)]
 
 
-class _Chained:
-    """A kernel of a chain, and the least time that it took."""
+def _measured(step: Calibration, device: Device) -> Mapping[str, float]:
+    try:
+        prices = step.measure(device)
+    except OpgraftError:
+        raise
+    except Exception as error:
+        raise PluginError(f"calibration {step.name} failed: {error}") from error
+    unknown = sorted(set(prices) - set(step.prices))
+    if unknown:
+        raise PluginError(f"calibration {step.name} measured {', '.join(unknown)}, not its own")
+    return prices
 
-    def __init__(self, device: Device, chain: Chain, length: int) -> None:
-        dtype = dtypes.float32 if chain.floats else dtypes.int32
-        i = UOp.range(ELEMENTS, 0)
-        out, *data = (UOp(Ops.PARAM, dtype, (), (slot, ELEMENTS)) for slot in range(4))
-        y, x, z = (one.load(i) for one in data)
-        if not chain.floats:
-            # as indices, which address memory in the end
-            y, x, z = ((one & 0xFF).cast(dtypes.index) for one in (y, x, z))
-        for k in range(length):
-            y = chain.step(y, x, z, k)
-        value = y if chain.floats else data[0].load(y.maximum(0) % ELEMENTS)
-        sink = UOp.sink(out.store(i, value).end(i), arg=KernelInfo("calibrate"))
-        self.executable = compile_kernel(device, sink)
-        self.buffers = [Buffer(device, ELEMENTS * dtype.itemsize) for _ in range(4)]
-        one = memoryview(bytearray(b"\0\0\x80\x3f") * ELEMENTS)
-        for buffer in self.buffers[1:]:
-            buffer.copy_in(one)
-        self.least = float("inf")
 
-    def time(self) -> None:
-        begin = time.perf_counter()
-        self.executable.run(self.buffers, wait=True)
-        self.least = min(self.least, time.perf_counter() - begin)
+def _forget(out: Screen, device: Device, steps: Sequence[Calibration]) -> int:
+    """Nothing is kept any more, or nothing of these steps."""
+    lost = {name for step in steps for name in step.prices}
+    kept = dict(calibration.measured_prices(device.kind)) if steps else {}
+    kept = {name: price for name, price in kept.items() if name not in lost}
+    path = calibration.record(device.kind, kept or None)
+    what = ", ".join(step.name for step in steps) or "everything"
+    out.line(f"{device.kind} has the usual prices for {what}: {path}")
+    return 0
+
+
+def _show(out: Screen, device: Device, steps: Sequence[Calibration], everything: bool) -> None:
+    """What is kept, step by step; with `everything` what no step that is here measures, too."""
+    prices = dict(calibration.measured_prices(device.kind))
+    for step in steps:
+        rows = [(name, f"{prices.pop(name):.3g}") for name in sorted(step.prices) if name in prices]
+        if rows:
+            out.heading(f"{step.name}: {step.help}")
+            out.table(("of", "price"), rows)
+        else:
+            out.line(f"{step.name}: not measured on {device.kind}, so the usual prices hold")
+    if everything and prices:
+        out.heading("measured by a package that is not here")
+        out.table(("of", "price"), [(n, f"{price:.3g}") for n, price in prices.items()])
 
 
 COMMAND: Final = Command(
     "calibrate",
     run,
-    "measure what operations cost on a device, for optimizers",
+    "measure what operations, arrays and launches cost on a device",
     configure,
-    """Measure what operations cost on a device, in additions of indices, and keep it for optimizers
-(docs/optimizers.md). It takes seconds; the machine should be quiet meanwhile.
+    """Measure what operations, arrays, memory and launches cost on a device, and keep it for
+optimizers and planners (docs/optimizers.md). Packages add steps of their own: `opgraft plugins`
+lists them. It takes seconds; the machine should be quiet meanwhile.
 
-  opgraft calibrate            measure on the CPU, keep and show
-  opgraft calibrate --show     what is kept
-  opgraft calibrate --forget   back to the usual prices
+  opgraft calibrate                   measure on the CPU, keep and show
+  opgraft calibrate --only arrays     one step of it
+  opgraft calibrate --show            what is kept
+  opgraft calibrate --forget          back to the usual prices
 
 exit codes: 0 done; 1 the device can't be measured, or the file can't be written; 2 wrong usage.""",
 )

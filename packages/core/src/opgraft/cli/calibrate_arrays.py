@@ -17,7 +17,8 @@ from opgraft.ir.ops import AxisKind, Ops
 from opgraft.runtime import Buffer, Device, compile_kernel
 
 NAMES: Final = ("tensor.product", "tensor.sum", "tensor.byte", "tensor.cached", "tensor.launch")
-_MANY: Final = 65
+_MANY: Final = 64
+"""Launches of a small kernel in a list: one would be lost in what it takes to begin."""
 _LEAST: Final = 0.01
 """A difference of two times may vanish in noise."""
 
@@ -27,20 +28,21 @@ def measure_arrays(device: Device, elements: int, runs: int) -> dict[str, float]
     32nd of that; the array that does not fit into it: a thousand times as long."""
     with settings.using(OPTIMIZER="greedy", EGRAPH=None, SEARCH=0, CPU_THREADS=1):
         side = max(elements // 32, 4)
-        short, long = (_least(device, *_steps(elements, n), runs) for n in (2, 10))
-        call = _least(device, *_steps(4, 1), runs)
-        many = _least(device, *_steps(4, 1), runs, _MANY)
-        unit = max(long - short, 1e-12) / 16 / elements
+        short, long = (_least(device, *_steps(elements, n), runs, _MANY) for n in (2, 10))
+        copied = _least(device, *_steps(elements, 0), runs, _MANY)
+        call = _least(device, *_steps(4, 1), runs, _MANY)
+        # on a busy machine the difference may vanish; it is a good half of the longer time
+        unit = max(long - short, long / 8) / 16 / elements
         streamed = _least(device, *_steps(elements * 1024, 1), max(runs // 8, 1))
         product = _least(device, *_product(side), max(runs // 4, 1))
-        summed = _least(device, *_sums(max(elements // 64, 1), 64), runs)
+        summed = _least(device, *_sums(max(elements // 64, 1), 64), runs, _MANY)
     # a step is a multiplication and an addition; each element is read once and written once
     found = {
         "product": (product - call) / side**3 / unit,
         "sum": (summed - call) / elements / unit,
         "byte": ((streamed - call) / (elements * 1024) / unit - 2) / 8,
-        "cached": ((short - call) / elements / unit - 4) / 8,
-        "launch": (many - call) / (_MANY - 1) / unit,
+        "cached": (copied - call) / elements / unit / 8,
+        "launch": call / unit,
     }
     return {f"tensor.{name}": max(_LEAST, round(price, 3)) for name, price in found.items()}
 
@@ -78,15 +80,16 @@ def _kernel(effect: UOp) -> UOp:
 
 
 def _least(device: Device, sink: UOp, sizes: list[int], runs: int, times: int = 1) -> float:
-    """The least seconds of a kernel on numbers, so many times in one list of launches."""
+    """The least seconds of a kernel on numbers, one of so many launches in a list."""
     executable = compile_kernel(device, sink)
     buffers = [Buffer(device, size * dtypes.float32.itemsize) for size in sizes]
     for buffer, size in zip(buffers[1:], sizes[1:]):
         buffer.copy_in(memoryview(bytearray(b"\0\0\0\x3f") * size))
+    launches = device.prepare([(executable, buffers, ())] * times)
     least = float("inf")
     for _ in range(max(runs, 1) + 1):
         begin = time.perf_counter()
-        device.run_list([(executable, buffers, ())] * times)
+        launches.run()
         device.synchronize()
         least = min(least, time.perf_counter() - begin)
-    return least
+    return least / times

@@ -42,6 +42,7 @@ TARGET: Final = Target(
     fma=frozenset((dtypes.float32, dtypes.float64)),
     vector_bytes=32,
     vector_registers=16,
+    prefetch=True,
     cores=4,
 )
 _RECORDED: Final = 10_000

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from opgraft.dtype import DType
 from opgraft.ir import bit_intervals, float_intervals, intervals, uop
-from opgraft.ir.evaluate import value_to_bits
+from opgraft.ir.evaluate import bits_to_value, value_to_bits
 from opgraft.ir.float_intervals import UNKNOWN
 from opgraft.ir.intervals import ANY, LARGE, Interval
 from opgraft.ir.ops import GroupOp, Ops
@@ -225,8 +225,10 @@ def _where(n: UOp, condition: Bounds, yes: Bounds, no: Bounds) -> Bounds:
     if not condition[1]:
         return no
     test = n.src[0]
-    if n.dtype.is_float and test.op is Ops.CMPLT and yes[0] == yes[1] != 0.0:
-        # a clamp to a number: what it lets through is on its side, or nan
+    if n.dtype.is_float and test.op is Ops.CMPLT and yes[0] == yes[1]:
+        # a clamp to a number: what it lets through is on its side, or nan; of zeros either one
+        if yes[0] == 0.0 and 0.0 in no[:2]:
+            return _union(n.dtype, yes, no)
         if test.src[0] is n.src[2] and test.src[1] is n.src[1]:
             return max(yes[0], no[0]), max(yes[0], no[1]), no[2]
         if test.src[0] is n.src[1] and test.src[1] is n.src[2]:
@@ -262,14 +264,25 @@ def _cast(n: UOp, a: Bounds) -> Bounds:
 
 def _bitcast(n: UOp, a: Bounds) -> Bounds:
     source, target = n.src[0].dtype, n.dtype
-    if source.bits != target.bits or target.is_float or target.is_bool or source.is_bool:
+    if source.bits != target.bits or target.is_bool or source.is_bool:
         return _whole(target)
+    if target.is_float:
+        return _positive_float(target.scalar, a) if source.is_int else _whole(target)
     if not source.is_float:
         return intervals.fit(target, a[0], a[1])
     if a[2] or a[0] <= 0.0:
         return _whole(target)
     # the bits of positive floats are in the order of the floats
     return value_to_bits(a[0], source.scalar), value_to_bits(a[1], source.scalar)
+
+
+def _positive_float(dtype: DType, bits: Bounds) -> Bounds:
+    """Of a float whose bits are these: without the sign, they are in the order of the floats."""
+    endless = ((1 << dtype.exponent) - 1) << dtype.mantissa
+    if bits[0] < 0 or bits[1] >> (dtype.bits - 1) or bits[0] > endless:
+        return UNKNOWN
+    ends = [bits_to_value(min(b, endless), dtype) for b in bits[:2]]
+    return ends[0], ends[1], bits[1] > endless
 
 
 # ---- over loops and lanes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any, Final, TypeAlias
 
@@ -109,8 +109,12 @@ class Generator:
         )
         self._functions: Final[dict[str, Function]] = {}
         self._rules_of: Final[dict[CodeType, tuple[list[int], list[Rule]]]] = {}
+        self._by_op: Final[dict[Ops, list[Rule]]] = {op: [] for op in Ops}
         self._by_kind: Final[dict[Kind, list[Rule]]] = {}
         self._names = itertools.count()
+        for rule in rules:
+            for op in _root_ops(rule.pattern):
+                self._by_op[op].append(rule)
 
     # ---- what can match
 
@@ -140,7 +144,8 @@ class Generator:
         """The rules that may match a node of this kind, whatever its sources."""
         found = self._by_kind.get(kind)
         if found is None:
-            found = self._by_kind[kind] = [r for r in self.rules if _may_fit(r.pattern, kind)]
+            fitting = [r for r in self._by_op[kind.op] if _may_fit(r.pattern, kind)]
+            found = self._by_kind[kind] = fitting
         return found
 
     def _forget_names(self, root: Place) -> None:
@@ -355,6 +360,13 @@ class Generator:
         return failure(rules[max(0, bisect_right(starts, where.tb_lineno) - 1)], node, error)
 
 
+def _root_ops(pattern: UPat) -> Iterable[Ops]:
+    """The ops of nodes that may match, each once."""
+    if pattern.alternatives:
+        return dict.fromkeys(op for part in pattern.alternatives for op in _root_ops(part))
+    return Ops if pattern.ops is None else pattern.ops
+
+
 def _may_fit(pattern: UPat, kind: Kind) -> bool:
     """Whether a node of this kind may match, its sources aside."""
     if pattern.alternatives:
@@ -374,19 +386,24 @@ def _sources_may_fit(pattern: UPat, kinds: list[Kind | None]) -> bool:
     if len(kinds) != len(wanted) and not (pattern.rest and len(kinds) > len(wanted)):
         return False
     if pattern.form == "any order":
-        if len(wanted) != 2:
-            return True
-        (a, b), (left, right) = wanted, kinds
-        pairs = ((a, left), (b, right)), ((a, right), (b, left))
-        return any(all(k is None or _may_be(p, k) for p, k in pair) for pair in pairs)
-    return all(k is None or _may_be(p, k) for p, k in zip(wanted, kinds))
+        return len(wanted) != 2 or _all_may_be(wanted, kinds) or _all_may_be(wanted, kinds[::-1])
+    return _all_may_be(wanted, kinds)
+
+
+def _all_may_be(patterns: tuple[UPat, ...], kinds: list[Kind | None]) -> bool:
+    for pattern, kind in zip(patterns, kinds):
+        if kind is not None and not _may_be(pattern, kind):
+            return False
+    return True
 
 
 def _may_be(pattern: UPat, kind: Kind) -> bool:
     """As `_may_fit`; of a constant the number too, where its kind says it."""
+    if not _may_fit(pattern, kind):
+        return False
     if pattern.alternatives or kind.value is None or pattern.value is ANY:
-        return _may_fit(pattern, kind)
-    return _may_fit(pattern, kind) and _value_test(pattern.value, kind) is not None
+        return True
+    return _value_test(pattern.value, kind) is not None
 
 
 def _reach(place: Place, named: dict[Place, str]) -> str:

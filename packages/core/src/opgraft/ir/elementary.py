@@ -1,16 +1,19 @@
-"""EXP2, LOG2 and SIN as graphs of additions, multiplications, comparisons and bit operations.
+"""EXP, EXP2, LOG2 and SIN as graphs of additions, multiplications, comparisons and bit operations.
 
 The graph is the definition: folding evaluates it, INTERP runs it, every device computes it, so
-all give the same bits. It uses no fused multiply-add, no table, no branch and no loop, and is
-the same for every lane of a vector. float16 and bfloat16 go by way of float32 and round once.
+all give the same bits. It uses no table, no branch and no loop, and is the same for every lane of
+a vector; what bounds exclude costs nothing. float16 and bfloat16 go by way of float32 and round
+once. Products are added up by MULACC, which every target has: with one rounding the polynomials
+are shorter and more exact.
 
 Errors, measured against mpmath (tests/ir/test_elementary.py), in units in the last place:
 
 | | float32 | float64 |
 |---|---|---|
-| EXP2 | 1.07 | 1.02 |
-| LOG2 | 0.82 | 0.74 |
-| SIN | 1.50 | 1.40 |
+| EXP | 1.04 | 0.98 |
+| EXP2 | 0.88 | 0.81 |
+| LOG2 | 1.00 | 0.88 |
+| SIN | 1.51 | 1.43 |
 
 Polynomials are near-minimax (weighted least squares with Lawson's iteration, in 200 bits), each
 coefficient rounded before the next ones are fitted.
@@ -24,6 +27,7 @@ from typing import Final
 
 from opgraft.dtype import DType, Scalar, dtypes
 from opgraft.forking import ForkLock
+from opgraft.ir.bounds import may_be_nan
 from opgraft.ir.evaluate import evaluate
 from opgraft.ir.expansions import lanes_of
 from opgraft.ir.ops import Ops
@@ -33,15 +37,17 @@ from opgraft.ir.uop import UOp
 
 @dataclass(frozen=True)
 class _Format:
-    """The constants of the three functions for one float dtype."""
+    """The constants of the functions for one float dtype."""
 
     dtype: DType
     bits: DType
     exp2: tuple[float, ...]  # (2**f - 1) / f for f in [-1/2, 1/2], lowest power first
     exp2_range: tuple[float, float]  # from here on the result is 0 or inf
+    exp: tuple[float, ...]  # (e**r - 1 - r) / r**2 for |r| <= ln(2)/2
+    exp_range: tuple[float, float]
+    ln2: tuple[float, float]  # in two parts; the product of the first with any exponent is exact
     log: tuple[float, ...]
-    inverse_ln2: tuple[float, float]  # 1/ln(2) in two parts; the first is short
-    short: int  # how many low bits of the mantissa to clear for a product with it to be exact
+    inverse_ln2: tuple[float, float]  # 1/ln(2), and the rest of it
     half_pi: tuple[float, ...]  # parts of pi/2; all but the last are short
     two_over_pi: float
     light: float  # up to here these parts reduce an argument exactly enough
@@ -74,18 +80,27 @@ _FLOAT32: Final = _Format(
         0.00015328887093346566,
     ),
     exp2_range=(-151.0, 129.0),
-    log=(
-        0.3333333134651184,
-        -0.250008225440979,
-        0.2000124603509903,
-        -0.16623325645923615,
-        0.14201496541500092,
-        -0.13160288333892822,
-        0.1276262104511261,
-        -0.07634885609149933,
+    exp=(
+        0.4999999403953552,
+        0.1666652113199234,
+        0.04166825860738754,
+        0.008368671871721745,
+        0.0013821374159306288,
     ),
-    inverse_ln2=(1.4423828125, 0.00031222839606925845),
-    short=12,
+    exp_range=(-104.0, 89.0),
+    ln2=(355 / 512, -0.00021219444005469057),
+    log=(  # (log2(1 + f) - f / ln(2)) / f**2
+        -0.7213473320007324,
+        0.4808982014656067,
+        -0.3606978952884674,
+        0.2885701060295105,
+        -0.23959535360336304,
+        0.20454435050487518,
+        -0.19116529822349548,
+        0.18653053045272827,
+        -0.11014536768198013,
+    ),
+    inverse_ln2=(1.4426950216293335, 1.925962991126617e-08),
     half_pi=(1.5703125, 0.0004837512969970703, 7.549533620476723e-08, 2.5633440682570896e-12),
     two_over_pi=0.6366197466850281,
     light=4096.0,
@@ -109,7 +124,21 @@ _FLOAT64: Final = _Format(
         4.4388053707688227e-10,
     ),
     exp2_range=(-1076.0, 1025.0),
-    log=(
+    exp=(
+        0.5000000000000011,
+        0.16666666666666433,
+        0.04166666666652696,
+        0.008333333333482022,
+        0.0013888888944349766,
+        0.00019841269532906304,
+        2.4801492437182884e-05,
+        2.7557563256165746e-06,
+        2.763046287688752e-07,
+        2.500728285462453e-08,
+    ),
+    exp_range=(-746.0, 710.0),
+    ln2=(45426 / 65536, 1.4286068203094172e-06),
+    log=(  # 2 * (atanh(s) - s) / s**3 in s**2, s = f / (f + 2)
         0.6666666666666735,
         0.3999999999941087,
         0.28571428743097843,
@@ -118,8 +147,7 @@ _FLOAT64: Final = _Format(
         0.1531398341395117,
         0.14796564136521007,
     ),
-    inverse_ln2=(1.4426946640014648, 3.768874985636099e-07),
-    short=32,
+    inverse_ln2=(1.4426950408889634, 2.0355273740931033e-17),
     half_pi=(1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21),
     two_over_pi=0.6366197723675814,
     light=1048576.0,
@@ -145,13 +173,13 @@ _FORMATS: Final = {dtypes.float32: _FLOAT32, dtypes.float64: _FLOAT64}
 
 
 def expansion(op: Ops, x: UOp) -> UOp:
-    """The graph of EXP2, LOG2 or SIN of a float, scalar or vector.
+    """The graph of EXP, EXP2, LOG2 or SIN of a float, scalar or vector.
 
     >>> x = UOp.variable("x", 0.0, 1.0, dtypes.float32)
     >>> expansion(Ops.EXP2, x).dtype
     dtypes.float32
     """
-    function = {Ops.EXP2: _exp2, Ops.LOG2: _log2, Ops.SIN: _sin}[op]
+    function = {Ops.EXP: _exp, Ops.EXP2: _exp2, Ops.LOG2: _log2, Ops.SIN: _sin}[op]
     form = _FORMATS.get(x.dtype.scalar)
     if form is not None:
         return function(x, form)
@@ -160,10 +188,23 @@ def expansion(op: Ops, x: UOp) -> UOp:
     return function(x.cast(lanes_of(dtypes.float32, x)), _FLOAT32).cast(x.dtype)
 
 
+def _add_product(a: UOp, b: UOp | float, c: UOp | float) -> UOp:
+    """a * b + c, rounded once."""
+    operands = [v if isinstance(v, UOp) else a.const_like(v) for v in (b, c)]
+    return UOp(Ops.MULACC, a.dtype, (a, *operands))
+
+
 def _polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
-    result = x.const_like(coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        result = result * x + c
+    """The lowest power first; by Estrin's scheme, in which few steps wait for one another."""
+    terms: list[UOp | float] = list(coefficients)
+    while len(terms) > 3:
+        pairs = zip(terms[0::2], terms[1::2])
+        terms = [*(_add_product(x, b, a) for a, b in pairs), *terms[len(terms) & ~1 :]]
+        x = x * x
+    result = terms[-1]
+    for term in reversed(terms[:-1]):
+        result = _add_product(x, result, term)
+    assert isinstance(result, UOp)
     return result
 
 
@@ -171,70 +212,110 @@ def _as_bits(x: UOp, form: _Format) -> UOp:
     return x.bitcast(lanes_of(form.bits, x))
 
 
-def _magic_bits(form: _Format) -> int:
-    """The bits of `magic`: exponent and a leading half."""
-    return ((form.bias + form.mantissa) << form.mantissa) | (1 << (form.mantissa - 1))
+class _Exponent:
+    """2**k for the integers next to the numbers from `low` to `high`, as a number is scaled by it.
 
-
-def _exp2(x: UOp, form: _Format) -> UOp:
-    """2**k * 2**f with k an integer and |f| <= 1/2.
-
-    2**k is applied as two factors, so that only the last multiplication rounds to a subnormal.
+    One factor where all are floats; or where they are once they are moved, and a constant factor
+    that moves the result back, with the only rounding to a subnormal; else two of about the root.
     """
-    low, high = form.exp2_range
-    # an exponential keeps its exponents within these bounds by itself
+
+    def __init__(self, form: _Format, low: float, high: float, halves: bool) -> None:
+        self.form = form
+        least, most = math.floor(low - 0.5), math.ceil(high + 0.5)
+        # what is scaled may be a little below 1, and is to stay normal until it is moved back
+        room = (2 - form.bias, form.bias)
+        moved = max(room[0] - least, 0) or min(room[1] - most, 0)
+        # halfway between two integers the even one is taken, k + offset: it has to be even always
+        if halves and moved % 2 == 0:
+            moved += 1 if moved >= 0 else -1
+        self.twice = least + moved < room[0] or most + moved > room[1]
+        self.moved = moved
+        # added to a small number, this leaves in the lowest bits the integer next to it + offset
+        self.magic = 1.5 * 2.0**form.mantissa + form.bias + (form.bias if self.twice else moved)
+
+    def scaled(self, power: UOp, shifted: UOp) -> UOp:
+        """A number near 1 times 2**k, where k + magic is given."""
+        mantissa, bits = self.form.mantissa, _as_bits(shifted, self.form)
+        if not self.twice:
+            result = power * (bits << mantissa).bitcast(power.dtype)
+            return result * 2.0**-self.moved if self.moved else result
+        half = bits >> 1
+        for exponent in (half, bits - half):
+            power = power * (exponent << mantissa).bitcast(power.dtype)
+        return power
+
+
+def _within(x: UOp, ends: tuple[float, float]) -> tuple[UOp, float, float]:
+    """A number or the end that it is beyond, and its bounds; nan stays."""
+    low, high = ends
     if x.vmin < low:
         x = (x < low).where(x.const_like(low), x)
     if x.vmax > high:
         x = (x > high).where(x.const_like(high), x)
-    shifted = x + form.magic
-    f = x + -(shifted + -form.magic)
-    power = _polynomial(f, form.exp2) * f + 1.0
-    # k + 2*bias is positive: its two halves are the biased exponents of the factors
-    both = _as_bits(shifted, form) + (2 * form.bias - _magic_bits(form))
-    half = both >> 1
-    first = (half << form.mantissa).bitcast(x.dtype)
-    second = ((both - half) << form.mantissa).bitcast(x.dtype)
-    return power * first * second
+    return x, max(x.vmin, low), min(x.vmax, high)
+
+
+def _exp(x: UOp, form: _Format) -> UOp:
+    """2**k * e**r with k an integer and r = x - k * ln(2), |r| <= ln(2)/2."""
+    x, low, high = _within(x, form.exp_range)
+    log2_e = form.inverse_ln2[0]
+    exponent = _Exponent(form, low * log2_e, high * log2_e, halves=False)
+    shifted = _add_product(x, log2_e, exponent.magic)
+    k = shifted + -exponent.magic
+    r = _add_product(k, -form.ln2[0], x)  # exact
+    r = _add_product(k, -form.ln2[1], r)
+    power = _add_product(r * r, _polynomial(r, form.exp), r) + 1.0
+    return exponent.scaled(power, shifted)
+
+
+def _exp2(x: UOp, form: _Format) -> UOp:
+    """2**k * 2**f with k an integer and |f| <= 1/2."""
+    x, low, high = _within(x, form.exp2_range)
+    exponent = _Exponent(form, low, high, halves=True)
+    shifted = x + exponent.magic
+    f = x + -(shifted + -exponent.magic)
+    # the coefficient of f last, by itself: its rounding is the one that is seen
+    slope = _add_product(f, _polynomial(f, form.exp2[1:]), form.exp2[0])
+    power = _add_product(f, slope, 1.0)
+    return exponent.scaled(power, shifted)
 
 
 def _log2(x: UOp, form: _Format) -> UOp:
-    """e + log2(m) with m in [sqrt(1/2), sqrt(2)), m and e from the bits.
-
-    log(m) is f - f*f/2 + ... with f = m - 1; its leading part is cut short, so that the product
-    with the short part of 1/ln(2) is exact and only small terms round (as in FreeBSD's e_log2.c).
-    """
-    tiny = x < 2.0 ** (1 - form.bias)
-    normal = tiny.where(x * 2.0**form.mantissa, x)
+    """e + log2(1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), it and e from the bits."""
+    least = 2.0 ** (1 - form.bias)
+    offset = x.const_like(-(2.0**form.mantissa) - form.bias)
+    normal = x
+    if x.vmin < least:
+        tiny = x < least
+        normal = tiny.where(x * 2.0**form.mantissa, x)
+        offset = tiny.where(offset + float(-form.mantissa), offset)
     root = _root_half(form)
-    # the biased exponent grows by one exactly where m would be sqrt(2) or more
+    # the biased exponent grows by one exactly where 1 + f would be sqrt(2) or more
     moved = _as_bits(normal, form) + ((form.bias << form.mantissa) - root)
-    exponent = moved >> form.mantissa
     m = ((moved & ((1 << form.mantissa) - 1)) + root).bitcast(x.dtype)
     # a small integer in the low bits of 2**mantissa
-    whole = (exponent | ((form.bias + form.mantissa) << form.mantissa)).bitcast(x.dtype)
-    offset = 2.0**form.mantissa + form.bias
-    e = whole + tiny.where(x.const_like(-offset - form.mantissa), x.const_like(-offset))
+    whole = (moved >> form.mantissa) | ((form.bias + form.mantissa) << form.mantissa)
+    e = whole.bitcast(x.dtype) + offset
 
     f = m + -1.0
-    half_square = f * f * 0.5
+    square = f * f
+    first, second = form.inverse_ln2
+    rest = f * second
     if form is _FLOAT32:
-        rest = _polynomial(f, form.log) * (f * f * f)
-    else:
+        curve = _add_product(f, _polynomial(f, form.log[1:]), form.log[0])
+        rest = _add_product(square, curve, rest)
+    else:  # log(1 + f) = f - half + s * (half + ...)
+        half = square * 0.5
         s = f / (f + 2.0)
         z = s * s
-        rest = s * (half_square + z * _polynomial(z, form.log))
-    high = f - half_square
-    mask = (1 << form.bits.bits) - (1 << form.short)
-    high = (_as_bits(high, form) & mask).bitcast(x.dtype)
-    low = (f - high) - half_square + rest
-    long, short = form.inverse_ln2[1], form.inverse_ln2[0]
-    leading = high * short
-    small = (low + high) * long + low * short
-    total = e + leading
-    result = total + (((e - total) + leading) + small)
+        series = _add_product(z, _polynomial(z, form.log), half)
+        rest = _add_product(_add_product(s, series, half * -1.0), first, rest)
+    result = e + _add_product(f, first, rest)
 
-    result = (x < math.inf).where(result, x)
+    if x.vmax == math.inf or may_be_nan(x):
+        result = (x < math.inf).where(result, x)
+    if x.vmin > 0.0:
+        return result
     at_most_0 = x.eq(0.0).where(x.const_like(-math.inf), x.const_like(math.nan))
     return (x > 0.0).where(result, at_most_0)
 
@@ -283,23 +364,23 @@ def _sin_of_reduced(r: UOp, k: UOp, sign: UOp, form: _Format) -> UOp:
     ]
     polynomial = chosen[-1]
     for coefficient in reversed(chosen[:-1]):
-        polynomial = polynomial * z + coefficient
-    value = first + first * z * polynomial
+        polynomial = _add_product(polynomial, z, coefficient)
+    value = _add_product(first * z, polynomial, first)
     top = form.bits.bits - 1
     return (_as_bits(value, form) ^ ((k << (top - 1)) & (1 << top)) ^ sign).bitcast(r.dtype)
 
 
 def _light_reduction(size: UOp, form: _Format) -> tuple[UOp, UOp]:
     """r, and k in the lowest bits of an integer, by Cody and Waite's parts of pi/2."""
-    shifted = size * form.two_over_pi + form.magic
+    shifted = _add_product(size, form.two_over_pi, form.magic)
     k = shifted + -form.magic
     r = size
     for part in form.half_pi[:-2]:
-        r = r + k * -part  # exact
+        r = _add_product(k, -part, r)  # exact
     step = k * -form.half_pi[-2]
     sum_ = r + step
     lost = (r - sum_) + step
-    return sum_ + (lost + k * -form.half_pi[-1]), _as_bits(shifted, form)
+    return sum_ + _add_product(k, -form.half_pi[-1], lost), _as_bits(shifted, form)
 
 
 _folds: Final[dict[tuple[Ops, DType], tuple[UOp, UOp]]] = {}
@@ -307,7 +388,7 @@ _lock: Final = ForkLock()
 
 
 def fold_elementary(op: Ops, dtype: DType, value: Scalar) -> Scalar:
-    """EXP2, LOG2 or SIN of a constant: the value that the compiled graph gives.
+    """EXP, EXP2, LOG2 or SIN of a constant: the value that the compiled graph gives.
 
     >>> fold_elementary(Ops.EXP2, dtypes.float32, 10.0)
     1024.0

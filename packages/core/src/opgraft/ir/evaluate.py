@@ -225,7 +225,7 @@ def bits_to_value(bits: int, dtype: DType) -> Scalar:
 def alu(op: Ops, dtype: DType, sources: tuple[DType, ...], values: tuple[Any, ...]) -> Scalar:
     """The value of `op` on one lane. `dtype` is the result's, `sources` the operands', scalar.
 
-    CAST and BITCAST take both. EXP2, LOG2 and SIN are defined by their expansion
+    CAST and BITCAST take both. EXP, EXP2, LOG2 and SIN are defined by their expansion
     (ir/elementary.py), which is built of the ops here.
     """
     if op is Ops.CAST:

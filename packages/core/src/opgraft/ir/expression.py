@@ -3,9 +3,9 @@
 `parse_expression` makes nodes of such a text. The way back is `to_expression` in ir/infix.py.
 
 An expression is written as in Python: `+ - * / // % & | ^ << >> ~`, comparisons, `and`, `or`,
-`not`, `a if c else b`, and calls: `min(a, b)`, `max(a, b)`, `sqrt(a)`, `exp2`, `log2`, `sin`,
-`trunc`, `where(c, a, b)`, `cdiv`, `cmod`, `mulacc(a, b, c)`, `threefry(a, b)`; a dtype's name
-converts (`int8(x)`), `bitcast(x, int32)` reinterprets. A number takes the dtype of the other
+`not`, `a if c else b`, and calls: `min(a, b)`, `max(a, b)`, `sqrt(a)`, `exp`, `exp2`, `log2`,
+`sin`, `trunc`, `where(c, a, b)`, `cdiv`, `cmod`, `mulacc(a, b, c)`, `threefry(a, b)`; a dtype's
+name converts (`int8(x)`), `bitcast(x, int32)` reinterprets. A number takes the dtype of the other
 operand, or its own: `3:uint8`. After `where`, each variable is declared: `x in [0, 9]` is an
 index, `y:int8 in [-3, 3]` and `z:float32` have a dtype, and without a range any value of it.
 """

@@ -117,7 +117,7 @@ def _whole_part(value: float) -> float:
 
 
 def exponential(dtype: DType, a: FloatInterval) -> FloatInterval:
-    """2**a: the expansion is within a few units of the last place, so ends are widened."""
+    """e**a or 2**a: the expansion is within a few units of the last place, so ends are widened."""
     high = math.inf
     if a[1] <= 0.0:
         high = 1.0 + 4.0 * _unit(dtype)
@@ -200,6 +200,7 @@ BINARY: Final[dict[Ops, Callable[[DType, FloatInterval, FloatInterval], FloatInt
 UNARY: Final[dict[Ops, Callable[[DType, FloatInterval], FloatInterval]]] = {
     Ops.SQRT: square_root,
     Ops.TRUNC: truncate,
+    Ops.EXP: exponential,
     Ops.EXP2: exponential,
     Ops.LOG2: logarithm,
     Ops.SIN: sine,

@@ -19,7 +19,7 @@ def toposort(
     """
     # a walk over every node of every graph that is realized or rewritten: written for speed
     done: dict[AnyNode, None] = {}
-    entered: set[AnyNode] = set()
+    passed: set[AnyNode] = set()  # the gate
     stack = list(roots)
     stack.reverse()
     pop, push = stack.pop, stack.append
@@ -27,27 +27,36 @@ def toposort(
         top = pop()
         if top in done:
             continue
-        src = top.src
-        if not src or top in entered or (gate is not None and not gate(top)):
-            done[top] = None
-            continue
-        below = len(stack)
-        push(top)
-        if len(src) == 2:
-            first, second = src
-            if second not in done:
-                push(second)
-            if first not in done:
-                push(first)
-        else:
-            for source in reversed(src):
-                if source not in done:
-                    push(source)
-        if len(stack) == below + 1:
-            pop()
-            done[top] = None
-        else:
-            entered.add(top)
+        while True:
+            src = top.src
+            if src and gate is not None and top not in passed:
+                if not gate(top):
+                    break
+                passed.add(top)
+            if len(src) == 2:
+                first, second = src
+                if first not in done:
+                    push(top)
+                    if second not in done:
+                        push(second)
+                    top = first
+                elif second not in done:
+                    push(top)
+                    top = second
+                else:
+                    break
+            elif src:
+                below = len(stack)
+                push(top)
+                for source in reversed(src):
+                    if source not in done:
+                        push(source)
+                top = pop()
+                if len(stack) == below:
+                    break
+            else:
+                break
+        done[top] = None
     return list(done)
 
 
@@ -120,18 +129,22 @@ def _key_step(node: Node) -> None:
 
 
 def ranges_of(root: Node) -> tuple[Any, ...]:
-    """The open ranges behind `UOp.ranges`."""
-    _fill(root, _unranged, _ranges_step)
+    """The open ranges behind `UOp.ranges`, found for all nodes below that lack them."""
+    stack = [root]
+    pop, push = stack.pop, stack.append
+    while stack:
+        top = stack[-1]
+        if top._ranges is None:
+            src = top.src
+            waiting = len(stack)
+            for source in src:
+                if source._ranges is None:
+                    push(source)
+            if len(stack) > waiting:
+                continue
+            top._ranges = _open_ranges(top) if src else ()
+        pop()
     return _known_ranges(root)
-
-
-def _unranged(node: Node) -> bool:
-    memo = node._memo
-    return memo is None or "ranges" not in memo
-
-
-def _ranges_step(node: Node) -> None:
-    remember(node, "ranges", _open_ranges(node))
 
 
 def remember(node: Node, name: str, value: Any) -> Any:
@@ -147,23 +160,25 @@ def remember(node: Node, name: str, value: Any) -> Any:
 
 
 def _open_ranges(node: Node) -> tuple[Any, ...]:
-    """What to remember of a node: its open ranges; of a RANGE those of its size alone.
+    """What to keep with a node: its open ranges; with a RANGE those of its size alone.
 
-    A RANGE that remembered itself would be in a circle of references, and never freed.
+    A RANGE that held itself would be in a circle of references, and never freed.
     """
-    if not node.src:
-        return ()
-    opened = [_known_ranges(s) for s in node.src]
-    if node.op in (Ops.REDUCE, Ops.END):
+    opened: list[tuple[Any, ...]] = []  # each once
+    for source in node.src:
+        known = source._ranges
+        if source.op is Ops.RANGE:
+            known = (*known, source)
+        if known and known not in opened:
+            opened.append(known)
+    if node.op is Ops.REDUCE or node.op is Ops.END:
         closed = set(node.src[1:])
-        return tuple(dict.fromkeys(r for rs in opened for r in rs if r not in closed))
-    first = opened[0]
-    if all(o is first or not o for o in opened[1:]):
-        return first
-    return tuple(dict.fromkeys(r for rs in opened for r in rs))
+        return tuple(dict.fromkeys([r for rs in opened for r in rs if r not in closed]))
+    if len(opened) < 2:
+        return opened[0] if opened else ()
+    return tuple(dict.fromkeys([r for rs in opened for r in rs]))
 
 
 def _known_ranges(node: Node) -> tuple[Any, ...]:
-    assert node._memo is not None
-    known: tuple[Any, ...] = node._memo["ranges"]
+    known: tuple[Any, ...] = node._ranges
     return (*known, node) if node.op is Ops.RANGE else known

@@ -16,6 +16,7 @@ CALLS: Final[dict[str, tuple[Ops, int]]] = {
     "min": (Ops.MIN, 2),
     "max": (Ops.MAX, 2),
     "sqrt": (Ops.SQRT, 1),
+    "exp": (Ops.EXP, 1),
     "exp2": (Ops.EXP2, 1),
     "log2": (Ops.LOG2, 1),
     "sin": (Ops.SIN, 1),

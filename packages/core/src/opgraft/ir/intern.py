@@ -41,6 +41,7 @@ class Node:
         "_final",
         "_memo",
         "_order",
+        "_ranges",
         "arg",
         "dtype",
         "head",
@@ -59,6 +60,7 @@ class Node:
     _final: int  # bits of the lists of rules of which none fires here or below: see ir/matcher.py
     _order: int
     _memo: dict[str, Any] | None
+    _ranges: Any  # None: not known yet; see ir/graph.py
 
     @property
     def tag(self) -> Any:
@@ -351,6 +353,7 @@ def interner(cls: type[AnyNode]) -> tuple[Maker[AnyNode], Maker[AnyNode]]:
         made._final = 0
         made._order = 0
         made._memo = None
+        made._ranges = None
         ref = Ref(made, head.forget)
         ref.key = src
         rival = head.add(src, ref)

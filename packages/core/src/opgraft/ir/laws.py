@@ -91,6 +91,10 @@ _OVER_RANGES: Final = Law(
 _MEMORY: Final = Law(
     "its first source is a buffer: PARAM, LOCAL or AFTER", lambda n: n.src[0].op in GroupOp.MEMORY
 )
+_IN_MEMORY: Final = Law(
+    "its buffer is in memory, not in registers",
+    lambda n: n.src[0].op is not Ops.LOCAL or n.src[0].arg[2] is not Space.REGISTER,
+)
 _PLACE: Final = Law("its index is an integer", lambda n: n.src[1].dtype.is_int)
 
 
@@ -227,7 +231,7 @@ LAWS: Final[dict[Ops, tuple[Law, ...]]] = {
         ),
     ),
     **dict.fromkeys(
-        (Ops.SQRT, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.TRUNC),
+        (Ops.SQRT, Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.TRUNC),
         (_sources(1), _PLAIN, _FLOAT, _ONE_DTYPE),
     ),
     **dict.fromkeys((Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN), _ARITHMETIC),
@@ -333,10 +337,19 @@ LAWS: Final[dict[Ops, tuple[Law, ...]]] = {
             "AND, OR and XOR combine integers or bool",
             lambda n: n.arg in _ANY_ATOMIC or not n.src[2].dtype.is_float,
         ),
+        _IN_MEMORY,
+    ),
+    Ops.PREFETCH: (
+        _sources(2, 3),
+        _PLAIN,
+        _VOID,
+        _MEMORY,
+        _PLACE,
         Law(
-            "its buffer is in memory, not in registers",
-            lambda n: n.src[0].op is not Ops.LOCAL or n.src[0].arg[2] is not Space.REGISTER,
+            "it names one element, and its gate is one bool",
+            lambda n: n.src[1].dtype.count == 1 and all(s.dtype is dtypes.bool for s in n.src[2:]),
         ),
+        _IN_MEMORY,
     ),
     Ops.END: (
         _some(1, "an effect and ranges"),

@@ -27,6 +27,7 @@ class Ops(Enum):
     CAST = auto()
     BITCAST = auto()
     SQRT = auto()
+    EXP = auto()
     EXP2 = auto()
     LOG2 = auto()
     SIN = auto()
@@ -80,6 +81,8 @@ class Ops(Enum):
     # as STORE, but the element becomes itself combined with the value, by arg: ADD, MAX, MIN, AND,
     # OR or XOR, at once for all others to see; in no promised order
     ATOMIC = auto()
+    # (buffer, index) or (buffer, index, gate): the element will be wanted soon; gives no value
+    PREFETCH = auto()
     END = auto()  # (effect, *ranges): the effect for every value of the ranges
     AFTER = auto()  # (buffer, *effects): the buffer as it is once the effects are done
     # src: effects, in a linear program none; reached by all threads of a group, or by none
@@ -153,7 +156,7 @@ class GroupOp:
     """Sets of operations, each a frozenset."""
 
     UNARY: Final = frozenset(
-        {Ops.CAST, Ops.BITCAST, Ops.SQRT, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.TRUNC}
+        {Ops.CAST, Ops.BITCAST, Ops.SQRT, Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.TRUNC}
     )
     BINARY: Final = frozenset(
         {
@@ -200,7 +203,7 @@ class GroupOp:
     """What REDUCE, SCAN and HREDUCE take as arg."""
     ATOMIC: Final = frozenset({Ops.ADD, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR})
     """What ATOMIC takes as arg."""
-    ELEMENTARY: Final = frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN})
+    ELEMENTARY: Final = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN})
     VIEW: Final = frozenset(
         {
             Ops.RESHAPE,
@@ -227,4 +230,4 @@ class GroupOp:
     )
     MEMORY: Final = frozenset({Ops.PARAM, Ops.LOCAL, Ops.AFTER})
     """What LOAD and STORE take as their buffer."""
-    EFFECT: Final = frozenset({Ops.STORE, Ops.ATOMIC, Ops.END, Ops.BARRIER, Ops.SINK})
+    EFFECT: Final = frozenset({Ops.STORE, Ops.ATOMIC, Ops.PREFETCH, Ops.END, Ops.BARRIER, Ops.SINK})

@@ -31,9 +31,11 @@ def expected_dtype(op: Ops, dtype: DType, sources: list[UOp] | tuple[UOp, ...]) 
         return dtype.scalar
     if op is Ops.RANGE:
         return dtype
-    if op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and place:
+    if op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.PREFETCH) and place:
         if place == 1:
             return dtypes.index
+        if op is Ops.PREFETCH:
+            return dtypes.bool
         if op is Ops.LOAD:
             return dtypes.bool.vec(sources[1].dtype.count) if place == 2 else dtype
         return sources[0].dtype if place == 2 else dtypes.bool

@@ -358,6 +358,9 @@ class UPat:
     def sqrt(self) -> UPat:
         return self.alu(Ops.SQRT)
 
+    def exp(self) -> UPat:
+        return self.alu(Ops.EXP)
+
     def exp2(self) -> UPat:
         return self.alu(Ops.EXP2)
 

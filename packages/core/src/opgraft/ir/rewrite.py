@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from opgraft.errors import RewriteError
 from opgraft.ir.codegen import Function
+from opgraft.ir.collector import paused
 from opgraft.ir.graph import toposort
 from opgraft.ir.matcher import PatternMatcher, signature
 from opgraft.ir.rule import brief
@@ -47,7 +45,7 @@ def graph_rewrite(
     trace = recording()
     done = {n: n for n in settled}
     watch = _Watch(sink, matcher, ctx, name)
-    with _paused:
+    with paused:
         if trace is not None:
             with Recorder(matcher, trace, name) as recorder:
                 if bottom_up:
@@ -61,44 +59,6 @@ def graph_rewrite(
                 mark = 0  # what stands on a node that is only said to be final may not be
                 break
         return _late(sink, matcher.table, ctx, watch, done, mark, marks)
-
-
-class _Pause:
-    """Keeps the cyclic garbage collector off while any thread rewrites.
-
-    Nodes hold no cycles, and the collector would look at all of them again and again: half the
-    time of a rewrite.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._was_on = False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._was_on = gc.isenabled()
-                gc.disable()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside = max(0, self._inside - 1)  # after a fork inside a rule it is 0 already
-            if self._inside == 0 and self._was_on:
-                gc.enable()
-
-    def forked(self) -> None:
-        """In a child process no other thread rewrites, whatever the parent's threads did."""
-        self._lock = threading.Lock()
-        if self._inside and self._was_on:
-            gc.enable()
-        self._inside = 0
-
-
-_paused: Final = _Pause()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_paused.forked)
 
 
 class _Functions(Protocol):
@@ -220,59 +180,64 @@ def _late(
         start = pop()
         if start in done:
             continue
-        if start._final & marks:
-            done[start] = start
-            continue
-        current = start
-        src = start.src
-        if len(src) == 2:
-            left, right = src
-            new_left, new_right = get(left), get(right)
-            if new_left is None or new_right is None:
-                push(start)
-                # in this order the left one is done first
-                if new_right is None:
-                    push(right)
+        while True:  # down to the first node whose sources are done
+            if start._final & marks:
+                done[start] = start
+                break
+            current = start
+            src = start.src
+            if len(src) == 2:
+                left, right = src
+                new_left, new_right = get(left), get(right)
                 if new_left is None:
-                    push(left)
-                continue
-            if new_left is not left or new_right is not right:
-                # as `node` does, without the call: half of the nodes of a kernel come here
-                head, src = start.head, (new_left, new_right)
-                ref = head.get(src)
-                known: UOp | None = None if ref is None else ref()
-                current = make(head, src) if known is None else known
-            key: Any = (current.kind, new_left.kind, new_right.kind)
-        elif not src:
-            key = (start.kind,)
-        else:
-            new = tuple(map(get, src))
-            if None in new:
-                push(start)
-                stack += [source for source in reversed(src) if source not in done]
-                continue
-            if new != src:
-                current = node(start.head, new)  # type: ignore[arg-type]
-            key = signature(current)
-        if current is not start:
-            final = get(current)
-            if final is None and current._final & marks:
-                final = done[current] = current
-            if final is not None:
-                done[start] = final
-                continue
-        function = table[key]
-        made = None if function is None else function(current, ctx)
-        if made is None:
-            current._final |= mark
-            done[current] = done[start] = current
-            continue
-        final = get(made)
-        if final is None:
-            watch.fired(start, current, made)
-            _follow(start, table, ctx, watch, done, mark, marks)
-        else:
-            done[current] = done[start] = final  # no circle: what was made has its final form
+                    push(start)
+                    if new_right is None:
+                        push(right)
+                    start = left
+                    continue
+                if new_right is None:
+                    push(start)
+                    start = right
+                    continue
+                if new_left is not left or new_right is not right:
+                    # as `node` does, without the call: half of the nodes of a kernel come here
+                    head, src = start.head, (new_left, new_right)
+                    ref = head.get(src)
+                    known: UOp | None = None if ref is None else ref()
+                    current = make(head, src) if known is None else known
+                key: Any = (current.kind, new_left.kind, new_right.kind)
+            elif not src:
+                key = (start.kind,)
+            else:
+                new = tuple(map(get, src))
+                if None in new:
+                    push(start)
+                    stack += [source for source in reversed(src) if source not in done]
+                    start = pop()
+                    continue
+                if new != src:
+                    current = node(start.head, new)  # type: ignore[arg-type]
+                key = signature(current)
+            if current is not start:
+                final = get(current)
+                if final is None and current._final & marks:
+                    final = done[current] = current
+                if final is not None:
+                    done[start] = final
+                    break
+            function = table[key]
+            made = None if function is None else function(current, ctx)
+            if made is None:
+                current._final |= mark
+                done[current] = done[start] = current
+                break
+            final = get(made)
+            if final is None:
+                watch.fired(start, current, made)
+                _follow(start, table, ctx, watch, done, mark, marks)
+            else:
+                done[current] = done[start] = final  # no circle: what was made has its final form
+            break
     return done[sink]
 
 

@@ -45,7 +45,7 @@ _FRAGMENTS: Final = frozenset(
 """What moves the registers of a matrix unit, which are a vector where others have none."""
 _LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
 _VECTORS: Final = frozenset({Ops.STACK, Ops.BROADCAST, Ops.EXTRACT, Ops.HREDUCE, Ops.IOTA})
-_EFFECTS: Final = frozenset({Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.END, Ops.BARRIER})
+_EFFECTS: Final = frozenset({Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.PREFETCH, Ops.END, Ops.BARRIER})
 
 _STAGES: Final[dict[str, _Rules]] = {
     "array": _Rules(
@@ -185,6 +185,8 @@ def _check_target(n: UOp, stage: str, target: Target) -> None:
             f"{target.name} has no atomic {n.arg.name} of {n.src[0].dtype}",
             "Target.atomics names those that it has",
         )
+    elif n.op is Ops.PREFETCH and not target.prefetch:
+        _fail(stage, n, f"{target.name} fetches nothing ahead", "lower/prefetch.py must drop it")
     elif n.op is Ops.DOT and n.arg not in target.dot_units:
         _fail(
             stage,

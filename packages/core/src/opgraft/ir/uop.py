@@ -73,12 +73,16 @@ class _Interning(type):
 
 def _binary(op: Ops, says: str | None = None) -> Callable[[UOp, Operand], UOp]:
     """The operator that makes `op` nodes; found ones are looked up without a further call."""
+    heads: dict[DType, Head] = {}  # by the dtype of the operands: heads without arg stay for good
 
     def build(self: UOp, other: Operand) -> UOp:
         if other.__class__ is not UOp:
             other = _number(self, other)  # type: ignore[arg-type]
         src = (self, other)
-        head = self.head.family[op]
+        try:
+            head = heads[self.dtype]
+        except KeyError:
+            head = heads[self.dtype] = self.head.family[op]
         ref = head.get(src)
         if ref is not None:
             found: UOp | None = ref()
@@ -249,6 +253,7 @@ class UOp(Node, metaclass=_Interning):
     maximum = _binary(Ops.MAX, "The larger value; nan if either is nan.")
     minimum = _binary(Ops.MIN, "The smaller value; nan if either is nan.")
     sqrt = _unary(Ops.SQRT, "The square root of a float, correctly rounded.")
+    exp = _unary(Ops.EXP, "e to the power of a float; docs/meaning.md says how exactly.")
     exp2 = _unary(Ops.EXP2, "Two to the power of a float; docs/meaning.md says how exactly.")
     log2 = _unary(Ops.LOG2, "The logarithm of a float to base two.")
     sin = _unary(Ops.SIN, "The sine of a float in radians, over the whole range.")
@@ -369,9 +374,16 @@ class UOp(Node, metaclass=_Interning):
     def toposort(self, gate: Callable[[UOp], bool] | None = None) -> list[UOp]:
         """This node and all below it, sources first, each once, in a fixed order.
 
-        Below a node for which `gate` is false nothing is visited.
+        Below a node for which `gate` is false nothing is visited. The nodes of a whole program
+        are kept with its SINK: every pass asks for them.
         """
-        return toposort((self,), gate)
+        if gate is not None or self.op is not Ops.SINK:
+            return toposort((self,), gate)
+        memo = self._memo
+        below = None if memo is None else memo.get("below")
+        if below is None:
+            below = remember(self, "below", toposort(self.src))
+        return [*below, self]
 
     @property
     def backward_slice(self) -> list[UOp]:
@@ -388,9 +400,9 @@ class UOp(Node, metaclass=_Interning):
 
         In the order of a walk from the sources, the same in every process.
         """
-        memo = self._memo
-        if memo is not None and "ranges" in memo and self.op is not Ops.RANGE:
-            return memo["ranges"]  # type: ignore[no-any-return]
+        known = self._ranges
+        if known is not None and self.op is not Ops.RANGE:
+            return known  # type: ignore[no-any-return]
         return ranges_of(self)
 
     def remember(self, name: str, value: Any) -> Any:

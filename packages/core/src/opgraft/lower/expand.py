@@ -148,7 +148,8 @@ class Lanes:
             scalars = tuple(self.lane(n, i) for i in range(count))
             return UOp(Ops.STACK, n.dtype.vec(count), scalars)
         if n.op in GroupOp.ALU or n.op is Ops.DOT:
-            return UOp(n.op, n.dtype.vec(count), tuple(self.vector(s) for s in n.src), n.arg)
+            sources = tuple(self.vector(s) for s in n.src)
+            return UOp(n.op, n.dtype.vec(count), sources, n.arg, n.tag)
         if n.op is Ops.LOAD:
             return self._load(n)
         if n.op is Ops.AFTER:
@@ -203,6 +204,8 @@ class Lanes:
             return tuple(p.end(*store.src[1:]) for p in self.effect(store.src[0]))
         if not self.varies(store):
             return (store,)
+        if store.op is Ops.PREFETCH:
+            return tuple(self.lane(store, i) for i in range(self.count))
         if store.op is not Ops.STORE:
             raise LoweringError(f"a VECTOR range is closed by {store.op.name}, not by a STORE")
         buffer, index, value, *gate = store.src

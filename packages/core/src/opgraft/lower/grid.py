@@ -19,8 +19,8 @@ from opgraft.errors import LoweringError
 from opgraft.ir.linear import Launch
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.uop import UOp
-from opgraft.opt.axes import closed_by, store_of, target_of
-from opgraft.opt.pad import pad_range
+from opgraft.opt.axes import buffer_of, closed_by, store_of, target_of
+from opgraft.opt.pad import gated, pad_range
 from opgraft.target import Target
 
 _NAMES: Final = {AxisKind.PARALLEL: "group", AxisKind.THREAD: "thread"}
@@ -225,7 +225,7 @@ class _Grid:
         threads = [self.used[name].eq(0) for name in missing if name.startswith("thread")]
         groups = [self.used[name].eq(0) for name in missing if top and name.startswith("group")]
         if threads and self.cooperative:
-            made = _gated(made, _all(threads))
+            made = _left_to_one(effect, made, _all(threads))
             threads = []
         conditions = [*groups, *threads]
         if not conditions:
@@ -241,14 +241,24 @@ def _all(conditions: list[UOp]) -> UOp:
     return whole
 
 
-def _gated(effect: UOp, condition: UOp) -> UOp:
-    """The effect with a further gate on its STORE."""
-    store = store_of(effect)
-    gate = condition
-    if len(store.src) == 4:
-        old = store.src[3]
-        gate = old & (condition.broadcast(old.dtype.count) if old.dtype.count > 1 else condition)
-    return effect.substitute({store: store.with_src((*store.src[:3], gate))})
+def _left_to_one(effect: UOp, made: UOp, condition: UOp) -> UOp:
+    """An effect whose STORE happens in one thread alone, though all get here.
+
+    Where all of it was one thread's, so are its LOADs of what it stores: it need not wait for the
+    others there.
+    """
+    nodes = effect.toposort()
+    if not any(n.op is Ops.RANGE and n.arg[1] is AxisKind.THREAD for n in nodes):
+        stored = {buffer_of(n.src[0]) for n in nodes if n.op is Ops.STORE}
+        made = made.substitute(
+            {
+                n: gated(n, condition)
+                for n in made.toposort()
+                if n.op is Ops.LOAD and (b := buffer_of(n.src[0])) in stored and _is_shared(b)
+            }
+        )
+    store = store_of(made)
+    return made.substitute({store: gated(store, condition)})
 
 
 def _is_shared(buffer: UOp) -> bool:

@@ -17,7 +17,16 @@ from opgraft.ir.uop import UOp, toposort
 
 _INT32: Final = (int(dtypes.int32.min), int(dtypes.int32.max))
 _ORDER: Final = frozenset(
-    {Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.END, Ops.AFTER, Ops.SINK, Ops.BARRIER}
+    {
+        Ops.LOAD,
+        Ops.STORE,
+        Ops.ATOMIC,
+        Ops.PREFETCH,
+        Ops.END,
+        Ops.AFTER,
+        Ops.SINK,
+        Ops.BARRIER,
+    }
 )
 _INT64: Final = (int(dtypes.int64.min), int(dtypes.int64.max))
 
@@ -30,12 +39,14 @@ def lower_index(sink: UOp) -> UOp:
     loose: set[UOp] = set()
     for n in sink.toposort():
         src = tuple([done[s] for s in n.src])
-        if n.dtype.is_index or any(s.dtype.is_index for s in n.src):
+        if src == n.src and not n.dtype.is_index:
+            done[n] = n
+        elif n.dtype.is_index or any(s.dtype.is_index for s in n.src):
             if (n.op is Ops.CAST and n in values) or any(s in loose for s in n.src):
                 loose.add(n)
             done[n] = _lower(n, src, n in loose)
         else:
-            done[n] = n if src == n.src else n.with_src(src)
+            done[n] = n.with_src(src)
     return done[sink]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import LoweringError
@@ -25,6 +25,7 @@ from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp, toposort
 from opgraft.lower.operations import count_operations
 from opgraft.lower.reach import meet, reads_element, reads_its_target
+from opgraft.lower.scans import loops_outside, sums_beside
 from opgraft.lower.statements import Statement, fill_together, in_order, keep_inside
 from opgraft.opt.axes import store_of, target_of
 
@@ -67,7 +68,7 @@ class _Linearizer:
         self.values: dict[UOp, tuple[UOp, int]] = {}  # node -> (instruction, depth of its block)
         self.opened: dict[UOp, int] = {}  # RANGE -> depth of its block
         self.registers = 0
-        self.scan_outside = self._scan_order()
+        self.scan_outside = loops_outside(self.nodes)
         self.parallel = self._parallel_range()
         self.ordered: list[Statement] = []
         self.registers_of: dict[Statement, UOp] = {}
@@ -79,16 +80,6 @@ class _Linearizer:
         self.loads: dict[UOp, UOp] = {}  # instruction -> what it was made of
 
     # ---- the statements and what they need
-
-    def _scan_order(self) -> dict[UOp, frozenset[UOp]]:
-        """For the range of each SCAN, the ranges that its loop must stand inside of."""
-        outside: dict[UOp, frozenset[UOp]] = {}
-        for n in self.nodes:
-            if n.op is Ops.SCAN:
-                loop = n.src[1]
-                others = frozenset(r for r in n.src[0].ranges if r is not loop)
-                outside[loop] = outside.get(loop, frozenset()) | others
-        return outside
 
     def _parallel_range(self) -> UOp | None:
         found = [n for n in self.nodes if n.op is Ops.RANGE and n.arg[1] is AxisKind.PARALLEL]
@@ -105,15 +96,14 @@ class _Linearizer:
                 effects.update(n.src[1:])
         below: dict[UOp, tuple[Statement, ...]] = {}
         ordered: list[Statement] = []
-        written = {target_of(e) for e in effects}
+        written = {target_of(e) for e in effects if store_of(e).op is not Ops.PREFETCH}
         # PARAM -> who LOADs its old data, and does not store to it itself
         readers: dict[UOp, list[tuple[Statement, UOp]]] = {}
         plain: dict[UOp, tuple[UOp, ...]] = {}  # node -> LOADs without AFTER of what is written
         for n in self.nodes:
-            needs = tuple(dict.fromkeys(s for source in n.src for s in below[source]))
-            reads = tuple(dict.fromkeys(p for source in n.src for p in plain[source]))
+            needs, reads = _joined(below, n.src), _joined(plain, n.src)
             if n.op is Ops.LOAD and n.src[0] in written:
-                reads = tuple(dict.fromkeys((*reads, n)))
+                reads = (*reads, n)
             if n.op is Ops.REDUCE or n in effects:
                 own = n.src[1:] if n.op in (Ops.REDUCE, Ops.END) else ()
                 made = Statement(n, own, frozenset(n.ranges), list(needs))
@@ -127,8 +117,8 @@ class _Linearizer:
             else:
                 below[n], plain[n] = needs, reads
         for statement in ordered:
-            if not statement.is_reduce:
-                store = store_of(statement.node)
+            store = store_of(statement.node)
+            if not statement.is_reduce and store.op is not Ops.PREFETCH:
                 found = readers.get(target_of(statement.node), ())
                 statement.readers = list(dict.fromkeys(r for r, load in found if meet(load, store)))
         stores = Counter(store_of(s.node) for s in ordered if not s.is_reduce)
@@ -431,9 +421,11 @@ class _Linearizer:
         block.items.append(store.with_src(tuple(self._value(block, s) for s in store.src)))
         self.storing = None
 
-    def _accumulate(self, block: _Block, register: UOp, op: Ops, value: UOp) -> UOp:
-        """Emit `register = register op value`; the new value."""
-        old = UOp(Ops.LOAD, register.dtype, (register, _ZERO))
+    def _accumulate(
+        self, block: _Block, register: UOp, op: Ops, value: UOp, at: UOp = _ZERO
+    ) -> UOp:
+        """Emit `register[at] = register[at] op value`; the new value."""
+        old = UOp(Ops.LOAD, value.dtype, (register, at))
         fused = (
             op is Ops.ADD
             and value.op is Ops.MUL
@@ -449,13 +441,13 @@ class _Linearizer:
         elif fused:
             factors = tuple(self._value(block, s) for s in value.src)
             block.items.append(old)
-            new = UOp(Ops.MULACC, register.dtype, (*factors, old))
+            new = UOp(Ops.MULACC, value.dtype, (*factors, old))
         else:
             item = self._value(block, value)
             block.items.append(old)
             new = combine(op, old, item)
         block.items.append(new)
-        block.items.append(register.store(_ZERO, new))
+        block.items.append(register.store(at, new))
         return new
 
     # ---- values
@@ -527,20 +519,48 @@ class _Linearizer:
                 remedy="materialise the scanned values first",
             )
         home = self.blocks[self.opened[loop]]
-        if depth > home.depth:
-            raise LoweringError(
-                f"a SCAN over {loop.arg[0]} depends on a loop inside of it",
-                remedy="materialise the scanned values first, or scan after the reduction",
-            )
         outside = self.blocks[home.depth - 1]
-        register = self._new_register(outside, n.dtype, identity(n.arg, n.dtype))
+        start, at = identity(n.arg, n.dtype), _ZERO
+        inner = [r for r, place in self.opened.items() if home.depth < place <= depth]
+        if inner:
+            register, at = self._carry(outside, n, start, inner)
+            home = self.blocks[depth]
+            at = self._value(home, at)
+        else:
+            register = self._new_register(outside, n.dtype, start)
         if n.tag == EXCLUSIVE:
-            old = UOp(Ops.LOAD, register.dtype, (register, _ZERO))
+            old = UOp(Ops.LOAD, n.dtype, (register, at))
             home.items.append(old)
             self._know(home, n, old)
-        total = self._accumulate(home, register, n.arg, value)
+        total = self._accumulate(home, register, n.arg, value, at)
         if n.tag != EXCLUSIVE:
             self._know(home, n, total)
+
+    def _carry(self, outside: _Block, n: UOp, start: UOp, inner: list[UOp]) -> tuple[UOp, UOp]:
+        """Memory for the sums of a SCAN around loops, filled with what they begin with; and the
+        place in it of an iteration of those."""
+        name = f"carry{self.registers}"
+        self.registers += 1
+        memory, at = sums_beside(n, inner, name)
+        self._value(outside, memory)
+        size = UOp.const(dtypes.int32, memory.arg[1])
+        each = UOp(Ops.RANGE, dtypes.int32, (size,), (name, AxisKind.LOOP))
+        first = UOp.const(memory.dtype, start.const_value)
+        outside.items += [each, memory.store(each, first), UOp(Ops.END, dtypes.void, (each,))]
+        return memory, at
+
+
+_Found = TypeVar("_Found")
+
+
+def _joined(of: dict[UOp, tuple[_Found, ...]], nodes: tuple[UOp, ...]) -> tuple[_Found, ...]:
+    """What these nodes have, each once, in order."""
+    found: tuple[_Found, ...] = ()
+    for n in nodes:
+        part = of[n]
+        if part and part is not found:
+            found = tuple(dict.fromkeys((*found, *part))) if found else part
+    return found
 
 
 def _stores_param(n: UOp) -> bool:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from opgraft.dtype import dtypes
 from opgraft.errors import OpgraftError
 from opgraft.ir.argument import writable_as_text
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import combine
-from opgraft.ir.uop import UOp, toposort
-from opgraft.opt.axes import Kernel, constant_extent, fresh, rename
+from opgraft.ir.uop import UOp
+from opgraft.opt.axes import Kernel, constant_extent, fresh, rename, store_of
 from opgraft.opt.notes import note
 from opgraft.opt.pad import pad_range
 from opgraft.opt.threads import shared_locals, unfit
@@ -30,8 +31,13 @@ class Refused(OpgraftError):
 class Action(ABC):
     """A step of a schedule."""
 
+    keeps_loops: ClassVar[bool] = False
+    """Whether all loops are after it what they were."""
+
     def apply(self, sink: UOp) -> UOp:
         """The kernel after the action. Raises Refused."""
+        if any(store_of(e).op is Ops.PREFETCH for e in sink.src) and not self.keeps_loops:
+            raise Refused("what is fetched ahead fits the loops as they are: Prefetch comes last")
         after = self.change(sink)
         note(sink, self, after)
         return after
@@ -52,13 +58,19 @@ def find_loop(kernel: Kernel, name: object) -> UOp:
 
 def sized_loop(kernel: Kernel, name: object) -> tuple[UOp, int]:
     """The range of that name and its extent; Refused where it is not constant, or scanned."""
-    loop = find_loop(kernel, name)
+    loop = unscanned_loop(kernel, name)
     size = constant_extent(loop)
     if size is None:
         raise Refused(f"range {name} has no constant extent")
+    return loop, size
+
+
+def unscanned_loop(kernel: Kernel, name: object) -> UOp:
+    """The range of that name; Refused where it is scanned."""
+    loop = find_loop(kernel, name)
     if kernel.is_scanned(loop):
         raise Refused(f"range {name} is scanned: its iterations stay in order, one at a time")
-    return loop, size
+    return loop
 
 
 Copy = tuple[dict[UOp, UOp], tuple[UOp, ...]]
@@ -70,34 +82,41 @@ def close_copies(sink: UOp, loop: UOp, copies: list[Copy]) -> UOp:
     Each copy is (what the loop index becomes, the ranges that take the loop's place). An END
     becomes several effects, a REDUCE the combination of several.
     """
-    done: dict[UOp, tuple[UOp, ...]] = {}
+    changed: dict[UOp, tuple[UOp, ...]] = {}
+    moved = changed.keys()
     # what the statements share is replaced once in each copy
     replaced = [dict(changes) for changes, _ in copies]
     inside = {loop}  # what the index is used in; all else is the same in all copies
+
+    def now(n: UOp) -> tuple[UOp, ...]:
+        return changed.get(n, (n,))
+
     for n in sink.toposort():
-        if n.op in (Ops.END, Ops.REDUCE) and loop in n.src[1:]:
-            bodies = done[n.src[0]]
+        closes = (n.op is Ops.END or n.op is Ops.REDUCE) and loop in n.src[1:]
+        if not closes and moved.isdisjoint(n.src):
+            if not inside.isdisjoint(n.src):
+                inside.add(n)
+            continue
+        if closes:
             place = n.src[1:].index(loop)
-            rest = tuple(done[r][0] for r in n.src[1:] if r is not loop)
+            rest = tuple(now(r)[0] for r in n.src[1:] if r is not loop)
             parts: list[UOp] = []
             for known, (_, instead) in zip(replaced, copies, strict=True):
                 # the extent of another range may depend on the loop
                 others = tuple([_replaced(r, known, inside) for r in rest])
                 ranges = (*others[:place], *instead, *others[place:])
-                for body in bodies:
+                for body in now(n.src[0]):
                     copied = _replaced(body, known, inside)
                     parts.append(n.with_src((copied, *ranges)) if ranges else copied)
-            done[n] = tuple(parts) if n.op is Ops.END else (tree(n.arg, parts),)
+            changed[n] = tuple(parts) if n.op is Ops.END else (tree(n.arg, parts),)
             continue
         if n.op is Ops.END:
-            done[n] = tuple(
-                n.with_src((body, *(done[r][0] for r in n.src[1:]))) for body in done[n.src[0]]
-            )
+            ranges = tuple(now(r)[0] for r in n.src[1:])
+            changed[n] = tuple(n.with_src((body, *ranges)) for body in now(n.src[0]))
         else:
-            src = tuple([part for s in n.src for part in done[s]])
-            done[n] = (n if src == n.src else n.with_src(src),)
-        inside.update(part for part in done[n] if not inside.isdisjoint(part.src))
-    return done[sink][0]
+            changed[n] = (n.with_src(tuple([part for s in n.src for part in now(s)])),)
+        inside.update(part for part in changed[n] if not inside.isdisjoint(part.src))
+    return now(sink)[0]
 
 
 def _replaced(root: UOp, known: dict[UOp, UOp], inside: set[UOp]) -> UOp:
@@ -105,10 +124,21 @@ def _replaced(root: UOp, known: dict[UOp, UOp], inside: set[UOp]) -> UOp:
     the loop changes."""
     if root not in inside:
         return root
-    for n in toposort((root,), lambda n: n in inside and n not in known):
-        if n in inside and n not in known:
-            src = tuple([known.get(s, s) for s in n.src])
+    get = known.get
+    stack = [root]
+    pop, push = stack.pop, stack.append
+    while stack:
+        n = stack[-1]
+        if n not in known:
+            waiting = len(stack)
+            for s in n.src:
+                if s in inside and s not in known:
+                    push(s)
+            if len(stack) > waiting:
+                continue
+            src = tuple([get(s, s) for s in n.src])
             known[n] = n if src == n.src else n.with_src(src)
+        pop()
     return known[root]
 
 
@@ -229,24 +259,31 @@ class Unroll(Action):
 @writable_as_text
 @dataclass(frozen=True)
 class Fuse(Action):
-    """Two neighbouring ranges of the same statements become one, of the product of extents."""
+    """Two neighbouring ranges of the same statements become one, of the product of extents. That of
+    the outer one may vary. Where its iterations go to all cores, those of both do."""
 
     outer: object
     inner: object
 
     def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
-        outer, many = sized_loop(kernel, self.outer)
+        outer = unscanned_loop(kernel, self.outer)
         inner, few = sized_loop(kernel, self.inner)
+        if outer.src[0].ranges:
+            raise Refused(f"the extent of range {self.outer} depends on other ranges")
         if outer is inner:
             raise Refused(f"range {self.outer} has no neighbour in itself")
-        if outer.arg[1] is not inner.arg[1]:
+        kinds = outer.arg[1], inner.arg[1]
+        shared = kinds == (AxisKind.PARALLEL, AxisKind.LOOP) and kernel.may_reorder(inner)
+        if kinds[0] is not kinds[1] and not shared:
             raise Refused(f"ranges {self.outer} and {self.inner} are of different kinds")
         closers = kernel.closers
         if closers[outer] != closers[inner]:
             raise Refused(f"ranges {self.outer} and {self.inner} don't enclose the same statements")
         name = fresh(kernel, f"{self.outer}.{self.inner}")
-        fused = UOp.range(many * few, name, outer.arg[1])
+        many = constant_extent(outer)
+        extent = outer.src[0] * few if many is None else many * few
+        fused = UOp.range(extent, name, outer.arg[1])
         changes = {outer: fused // few, inner: fused % few}
         done: dict[UOp, UOp] = dict(changes)
         for n in sink.toposort():

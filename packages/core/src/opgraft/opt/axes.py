@@ -113,7 +113,7 @@ class Kernel:
     @cached_property
     def written(self) -> frozenset[UOp]:
         """The arrays that the kernel stores to."""
-        return frozenset(map(target_of, self.effects))
+        return frozenset(target_of(e) for e in self.effects if store_of(e).op is not Ops.PREFETCH)
 
     @cached_property
     def has_locals(self) -> bool:
@@ -242,6 +242,13 @@ def overlapping(store: UOp) -> tuple[str, ...]:
 
 def _meeting(effect: UOp) -> tuple[UOp, ...]:
     """The loops of an effect in whose iterations it may store to one element several times."""
+    memo = effect._memo  # every look at a kernel asks
+    if memo is None or "meeting" not in memo:
+        return effect.remember("meeting", _find_meeting(effect))  # type: ignore[no-any-return]
+    return memo["meeting"]  # type: ignore[no-any-return]
+
+
+def _find_meeting(effect: UOp) -> tuple[UOp, ...]:
     store, loops = store_of(effect), closed_by(effect)
     names = overlapping(store)
     if names and set(names) <= {str(r.arg[0]) for r in loops}:
@@ -291,6 +298,18 @@ def most(loop: UOp) -> int:
     return int(loop.src[0].vmax)
 
 
+def known_most(loop: UOp) -> int | None:
+    """The extent of a range, or the most it can be; None where that says nothing, where the range
+    may be empty, or where its extent is another one in each iteration of a loop."""
+    extent = loop.src[0]
+    bounded = extent.vmin >= 1 and extent.vmax < ENDLESS
+    return int(extent.vmax) if bounded and not extent.ranges else None
+
+
+ENDLESS: Final = 1 << 31
+"""A range of no fewer iterations is not known to end within reason."""
+
+
 def fresh(kernel: Kernel, wanted: str) -> str:
     """The wanted name for a new range, or one like it that no range of the kernel has."""
     taken = {str(r.arg[0]) for r in kernel.ranges}
@@ -300,7 +319,7 @@ def fresh(kernel: Kernel, wanted: str) -> str:
     return name
 
 
-def rename(kernel: Kernel, loop: UOp, suffix: str, kind: AxisKind, size: int) -> UOp:
+def rename(kernel: Kernel, loop: UOp, suffix: str, kind: AxisKind, size: int | UOp) -> UOp:
     """A new range named after another."""
     return UOp.range(size, fresh(kernel, f"{loop.arg[0]}{suffix}"), kind)
 

@@ -15,8 +15,8 @@ from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, close_copies, replace_nodes, sized_loop
-from opgraft.opt.axes import Kernel, fresh, most, rename
+from opgraft.opt.actions import Action, Refused, close_copies, replace_nodes, unscanned_loop
+from opgraft.opt.axes import Kernel, constant_extent, fresh, known_most, most, rename
 from opgraft.opt.places import place
 from opgraft.opt.tile import mark_distinct, rename_overlap
 from opgraft.rules.simplify import tidy
@@ -36,25 +36,36 @@ class Blocks(Action):
 
     def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
-        loop, extent = sized_loop(kernel, self.name)
-        if not 0 < self.size < extent:
-            raise Refused(f"range {self.name} of {extent} has no blocks of {self.size}")
+        loop = unscanned_loop(kernel, self.name)
+        longest, extent = known_most(loop), constant_extent(loop)
+        if longest is None:
+            raise Refused(f"range {self.name} has no known extent")
+        if not 0 < self.size < longest:
+            raise Refused(f"range {self.name} of {longest} has no blocks of {self.size}")
         if loop.arg[1] not in (AxisKind.LOOP, AxisKind.PARALLEL, AxisKind.REDUCE):
             raise Refused(f"range {self.name} is carried out at once")
-        outer = rename(kernel, loop, ".o", loop.arg[1], -(-extent // self.size))
+        whole = extent is not None and extent % self.size == 0
+        count: int | UOp = -(-longest // self.size)
+        if extent is None:
+            count = (loop.src[0] + (self.size - 1)) // self.size
+        outer = rename(kernel, loop, ".o", loop.arg[1], count)
         length: UOp = UOp.const(dtypes.index, self.size)
-        if extent % self.size:
-            length = length.minimum(outer * -self.size + extent)
+        if not whole:
+            length = length.minimum(outer * -self.size + loop.src[0])
+        if extent is None:
+            length = length.maximum(1)  # it is: so that what a block needs may stand before it
         kind = AxisKind.REDUCE if loop.arg[1] is AxisKind.REDUCE else AxisKind.LOOP
         inner = UOp.range(length, fresh(kernel, f"{loop.arg[0]}.i"), kind)
         if self.size == 1:
             sink = rename_overlap(kernel, loop, str(outer.arg[0]))
             return tidy(close_copies(sink, loop, [({loop: outer}, (outer,))]))
         index = outer * self.size + inner
-        if extent % self.size:
+        if not whole:
             sink = mark_distinct(kernel, loop)
-        if extent % self.size != 1:  # the last of overlapping tiles is in one block with the next
-            sink = rename_overlap(Kernel(sink), loop, str(inner.arg[0]))
+        # the last of overlapping tiles is in one block with the next, but where it is alone in one
+        alone = extent is None or extent % self.size == 1
+        repeats = f"{outer.arg[0]},{inner.arg[0]}" if alone else str(inner.arg[0])
+        sink = rename_overlap(Kernel(sink), loop, repeats)
         return tidy(close_copies(sink, loop, [({loop: index}, (outer, inner))]))
 
 

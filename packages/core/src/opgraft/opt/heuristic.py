@@ -1,6 +1,7 @@
 """Choose a schedule without running anything: a few readable steps, each on its own.
 
-1. Neighbouring output loops that memory walks through as one become one.
+1. A loop that indices take apart becomes loops of its parts (divisors.py); neighbouring output
+   loops that memory walks through as one become one.
 2. One loop of each statement becomes vector lanes, where memory is consecutive along it.
 3. A product keeps a tile of results in registers; a plain reduction several accumulators.
 4. The outermost output loop goes to the cores.
@@ -24,15 +25,19 @@ from opgraft.opt.actions import (
     Split,
 )
 from opgraft.opt.axes import Access, Kernel, constant_extent, extent_hint
+from opgraft.opt.bit_order import order_by_bits
 from opgraft.opt.borders import settle_choices, settle_gates
 from opgraft.opt.chunks import in_chunks
 from opgraft.opt.cover import Cover
+from opgraft.opt.divisors import split_at_divisors
 from opgraft.opt.dot_products import use_dots
 from opgraft.opt.fold import Fold, copies_of
 from opgraft.opt.grid import schedule_grid
+from opgraft.opt.inline import rows_in_lanes
 from opgraft.opt.join import join_loops
 from opgraft.opt.notes import noting
 from opgraft.opt.partial import in_parts
+from opgraft.opt.prefetch import prefetch_rows
 from opgraft.opt.products import block_rows, tile_products
 from opgraft.opt.reuse import reuse_buffers
 from opgraft.opt.scan import ScanLanes
@@ -49,13 +54,14 @@ def schedule(sink: UOp, target: Target) -> UOp:
             sink = action.apply(sink)
         return sink
     sink = SeparateReduces().apply(sink)
-    sink = fuse_outputs(sink)
-    if target.group_dims and target.lanes > 1:
+    grid = target.group_dims and target.lanes > 1
+    sink = fuse_outputs(sink if grid else split_at_divisors(sink))
+    if grid:
         return schedule_grid(sink, target)
-    sink = tile_copies(sink, target)
+    sink = order_by_bits(tile_copies(sink, target), target)
     if target.vector_bytes:
         sink = use_dots(sink, target)
-        sink = reuse_buffers(in_parts(join_loops(sink), target))
+        sink = rows_in_lanes(reuse_buffers(in_parts(join_loops(sink), target)), target)
         sink = tile_products(block_rows(sink, target), target)
         sink = accumulate_columns(sink, target)
         sink = scan_lanes(settle_gates(settle_choices(sink)), target)
@@ -64,7 +70,7 @@ def schedule(sink: UOp, target: Target) -> UOp:
         sink = parallelize(sink, target)
     if target.vector_bytes and not target.group_dims:
         sink = stream_outputs(sink, target)
-    return in_chunks(sink, target) if target.group_dims else sink
+    return prefetch_rows(in_chunks(sink, target) if target.group_dims else sink, target)
 
 
 def choose(sink: UOp, target: Target) -> tuple[Action, ...]:
@@ -89,6 +95,8 @@ def fuse_outputs(sink: UOp) -> UOp:
             return sink
         before = _divisions(sink)
         for outer, inner in zip(spine[-2::-1], spine[:0:-1], strict=False):
+            if constant_extent(outer) is None:
+                continue  # what is left in vectors has a constant extent
             try:
                 fused = Fuse(outer.arg[0], inner.arg[0]).apply(sink)
             except Refused:
@@ -364,6 +372,8 @@ def parallelize(sink: UOp, target: Target) -> UOp:
     while True:
         spine = [r for r in kernel.spine if r.arg[1] is AxisKind.LOOP]
         if len(spine) < 2 or extent_hint(spine[0]) >= enough or kernel.has_locals:
+            break
+        if constant_extent(spine[0]) is None:
             break
         try:
             sink = Fuse(spine[0].arg[0], spine[1].arg[0]).apply(sink)

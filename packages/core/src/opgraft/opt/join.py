@@ -6,19 +6,21 @@ from opgraft.ir.loops import stride_of
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Fuse, Refused
-from opgraft.opt.axes import Kernel, constant_extent
+from opgraft.opt.axes import Kernel, constant_extent, known_most
 from opgraft.opt.pack import factors
 
 
 def join_loops(sink: UOp) -> UOp:
     """The kernel with neighbouring loops of its products' results joined where all indices are as
-    simple after it: pixels of an image, rows of a batch."""
+    simple after it: pixels of an image, rows of a batch, blocks of a number of rows that varies."""
     kernel = Kernel(sink)
     if not any(factors(r) for r in kernel.reduces):
         return sink
-    spine = [r for r in kernel.spine if constant_extent(r) is not None]
+    spine = [r for r in kernel.spine if known_most(r) is not None]
     for outer, inner in zip(spine[-2::-1], spine[:0:-1], strict=False):
-        if _walk_as_one(kernel, outer, inner):
+        if constant_extent(outer) is None and inner is spine[-1]:
+            continue  # columns become vectors, of which there is a constant number
+        if constant_extent(inner) is not None and _walk_as_one(kernel, outer, inner):
             try:
                 return join_loops(Fuse(outer.arg[0], inner.arg[0]).apply(sink))
             except Refused:

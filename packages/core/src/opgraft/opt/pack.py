@@ -18,7 +18,7 @@ from opgraft.ir.loops import stride_of, substitute_free
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Refused, replace_nodes
-from opgraft.opt.axes import Kernel, constant_extent, fresh, most
+from opgraft.opt.axes import ENDLESS, Kernel, constant_extent, fresh, most
 from opgraft.opt.places import place
 from opgraft.rules.simplify import tidy
 
@@ -29,10 +29,10 @@ class Pack(Action):
     """The factor of a product that varies along ranges is read from a packed buffer.
 
     `inside` names the loops that the buffer is filled inside of; it holds what all others read.
-    Neighbours along `names` lie side by side, the last one's closest; around them come the loops
-    of the REDUCE, and outermost the other loops. Loops that the factor depends on by their sum
-    alone, or by a sum of multiples (a window's, with steps), share an axis. The loops of the fill
-    are named `pack0.NAME`, `pack0` being the buffer.
+    Neighbours along `names`, which may be loops of the REDUCE, lie side by side, the last one's
+    closest; around them come the other loops of the REDUCE, and outermost all others. Loops that
+    the factor depends on by their sum alone, or by a sum of multiples (a window's, with steps),
+    share an axis. The loops of the fill are named `pack0.NAME`, `pack0` being the buffer.
     """
 
     names: tuple[object, ...]
@@ -141,9 +141,9 @@ def _filled(
     if any(r in outer for r in along):
         raise Refused("the buffer would be filled inside of the loops it is to be packed along")
     for loop in own:
-        if any(r not in outer for r in loop.src[0].ranges) or loop.src[0].vmax >= _ENDLESS:
+        if any(r not in outer for r in loop.src[0].ranges) or loop.src[0].vmax >= ENDLESS:
             raise Refused(f"range {loop.arg[0]} has no constant extent")
-    closed = [r for r in reduce.src[1:] if r in own]
+    closed = [r for r in reduce.src[1:] if r in own and r not in along]
     free = [r for r in own if r not in closed and r not in along]
     axes = _axes(factor, [*free, *closed, *along], along)
     spans = [axis.span for axis in axes]
@@ -159,10 +159,6 @@ def _filled(
     value = substitute_free(factor, changes)
     fill = memory.store(place(loops, spans), value).end(*loops)
     return memory.after(fill).load(place([axis.index for axis in axes], spans))
-
-
-_ENDLESS = 1 << 31
-"""A range of no fewer iterations is not known to end within reason."""
 
 
 def _walk(kernel: Kernel, axis: Axis, name: str) -> UOp:

@@ -27,12 +27,11 @@ def pad_range(sink: UOp, loop: UOp, longer: UOp) -> UOp:
         src = tuple([done[s] for s in n.src])
         made = n if src == n.src else n.with_src(src)
         if n.op is Ops.LOAD and loop in n.ranges:
-            made = _gated_load(made, inside)
+            made = gated(made, inside)
         elif n.op is Ops.STORE and (
             n in closing or (loop in n.ranges and target_of(n).op is Ops.PARAM)
         ):
-            gate = made.src[3] & _lanes(inside, made.src[3]) if len(made.src) == 4 else inside
-            made = made.with_src((*made.src[:3], gate))
+            made = gated(made, inside)
             if closing.get(n):
                 made = made.replace(tag=DISTINCT)
         elif n.op is Ops.REDUCE and loop in n.src[1:] and not _is_nothing(n, loop):
@@ -40,6 +39,17 @@ def pad_range(sink: UOp, loop: UOp, longer: UOp) -> UOp:
             made = made.with_src((_lanes(inside, value).where(value, nothing), *made.src[1:]))
         done[n] = made
     return done[sink]
+
+
+def gated(access: UOp, condition: UOp) -> UOp:
+    """A LOAD (of 0 elsewhere) or a STORE that happens only where the condition holds as well."""
+    if len(access.src) == 4:
+        at = 2 if access.op is Ops.LOAD else 3
+        gate = access.src[at] & _lanes(condition, access.src[at])
+        return access.with_src((*access.src[:at], gate, *access.src[at + 1 :]))
+    if access.op is Ops.LOAD:
+        return access.with_src((*access.src, condition, UOp.const(access.dtype, 0)))
+    return access.with_src((*access.src, condition))
 
 
 def gate_guards(sink: UOp) -> UOp:
@@ -72,12 +82,10 @@ def gate_guards(sink: UOp) -> UOp:
         if n.op is Ops.LOAD:
             for g in guards:
                 if n not in free[g] and any(r in n.ranges for r in g.src[0].ranges):
-                    made = _gated_load(made, g.src[0].src[0])
+                    made = gated(made, g.src[0].src[0])
         elif n.op is Ops.STORE:
             for g in closing.get(n, ()):
-                inside = g.src[0].src[0]
-                gate = made.src[3] & _lanes(inside, made.src[3]) if len(made.src) == 4 else inside
-                made = made.with_src((*made.src[:3], gate))
+                made = gated(made, g.src[0].src[0])
         done[n] = made
     return done[sink]
 
@@ -100,13 +108,6 @@ def _is_held(n: UOp, loop: UOp) -> bool:
     while n.op is Ops.CAST:
         n = n.src[0]
     return n.op is Ops.LOAD and loop in n.ranges and (len(n.src) == 2 or n.src[3].const_value == 0)
-
-
-def _gated_load(n: UOp, inside: UOp) -> UOp:
-    if len(n.src) == 4:
-        buffer, index, gate, other = n.src
-        return n.with_src((buffer, index, gate & _lanes(inside, gate), other))
-    return n.with_src((*n.src, inside, UOp.const(n.dtype, 0)))
 
 
 def _lanes(condition: UOp, like: UOp) -> UOp:

@@ -8,7 +8,15 @@ from opgraft.ir.loops import stride_of
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.overlap import distinct
 from opgraft.ir.uop import UOp, toposort
-from opgraft.opt.axes import Kernel, closed_by, constant_extent, store_of, stores_once
+from opgraft.opt.axes import (
+    Kernel,
+    closed_by,
+    constant_extent,
+    known_most,
+    most,
+    store_of,
+    stores_once,
+)
 from opgraft.opt.pack import factors, is_pure, weighted
 from opgraft.target import Target
 
@@ -33,16 +41,21 @@ class Product:
 
     @property
     def rows(self) -> int:
-        """Iterations of `across`."""
-        return constant_extent(self.across) or 1
+        """Iterations of `across`, or the most there may be."""
+        return most(self.across)
 
     @property
     def depth(self) -> int:
-        """Products of each sum."""
+        """Products of each sum, or the most there may be."""
         total = 1
         for loop in self.reduce.src[1:]:
-            total *= constant_extent(loop) or 1
+            total *= most(loop)
         return total
+
+    @property
+    def varies(self) -> bool:
+        """Whether the number of rows is known only when the kernel runs."""
+        return constant_extent(self.across) is None
 
     @property
     def itemsize(self) -> int:
@@ -59,16 +72,18 @@ def find_product(kernel: Kernel, statement: UOp, target: Target) -> Product | No
     store = store_of(statement)
     if store.op is not Ops.STORE or any(r.arg[1] is not AxisKind.LOOP for r in loops):
         return None
-    if any(constant_extent(r) is None or kernel.is_scanned(r) for r in loops):
+    if any(known_most(r) is None or kernel.is_scanned(r) for r in loops):
         return None
     if not distinct(store.src[1], loops) and not stores_once(store, loops):
         return None
     for reduce in reduces_of(store.src[2]):
         pair = factors(reduce)
-        if len(pair) != 2 or any(constant_extent(r) is None for r in reduce.src[1:]):
+        if len(pair) != 2 or any(known_most(r) is None for r in reduce.src[1:]):
             continue
         for along in reversed(loops):
             if stride_of(store.src[1], along) != 1 or kernel.fills_locals(along):
+                continue
+            if constant_extent(along) is None:
                 continue
             sides = [f for f in pair if along in f.ranges]
             if len(sides) != 1 or not is_pure(sides[0]):
@@ -79,8 +94,9 @@ def find_product(kernel: Kernel, statement: UOp, target: Target) -> Product | No
             across = [r for r in across if not kernel.fills_locals(r)]
             if not across:
                 continue
-            widest = max(across, key=lambda r: constant_extent(r) or 0)
-            if _is_stepped(reduce, side, along) and is_pure(single):
+            widest = max(across, key=most)
+            stepped = _is_stepped(reduce, side, along) and constant_extent(widest) is not None
+            if stepped and is_pure(single):
                 # neighbours of the result read elements apart: they become rows instead
                 side, single, along, widest = single, side, widest, along
             return Product(reduce, along, widest, side, single, _lanes(along, reduce, target))

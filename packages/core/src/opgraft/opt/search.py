@@ -25,6 +25,7 @@ from opgraft.opt.cover import Cover
 from opgraft.opt.fold import Fold
 from opgraft.opt.grid_actions import Grid, GroupReduce
 from opgraft.opt.partial import Partial
+from opgraft.opt.prefetch import Prefetch
 from opgraft.opt.tile import Tile
 
 Steps: TypeAlias = tuple[Action, ...]
@@ -143,7 +144,11 @@ def changed(sink: UOp, steps: Steps) -> Iterator[Steps]:
             made = _legal(sink, (*chosen, *steps[place + 1 :]), len(chosen))
             if made is not None and made != steps:
                 yield made
-    for step in _further(sink, steps):
+    ahead = isinstance(steps[-1], Prefetch) if steps else False
+    body, last = (steps[:-1], steps[-1:]) if ahead else (steps, ())
+    for step in _further(sink, body):
+        yield (*body, step, *last)
+    for step in () if ahead else _looking_ahead(sink, steps):
         yield (*steps, step)
 
 
@@ -172,6 +177,9 @@ def _resized(step: Action) -> Iterator[Action]:
     elif isinstance(step, Accumulate):
         for at_once in _near(step.at_once):
             yield replace(step, at_once=at_once)
+    elif isinstance(step, Prefetch):
+        for distance in _near(step.distance):
+            yield replace(step, distance=distance)
     elif isinstance(step, InChunks):
         for most in _near(step.most):
             yield replace(step, most=most)
@@ -202,21 +210,27 @@ def _near(size: int) -> list[int]:
 def _moved(sink: UOp, before: Steps, step: Action) -> Iterator[Action]:
     """The cores share another loop."""
     if isinstance(step, Parallel):
-        for earlier in before:
-            sink = earlier.apply(sink)
-        for loop in Kernel(sink).spine:
+        for loop in _after(sink, before).spine:
             if loop.arg[0] != step.name and loop.arg[1] is AxisKind.LOOP:
                 yield Parallel(loop.arg[0])
 
 
 _COPIES: Final = (2, 4, 8)
+_DISTANCE: Final = 8
+"""Iterations that a loop is looked ahead of, where the schedule does not."""
+
+
+def _after(sink: UOp, steps: Sequence[Action]) -> Kernel:
+    """The kernel after these steps."""
+    for step in steps:
+        sink = step.apply(sink)
+    return Kernel(sink)
 
 
 def _further(sink: UOp, steps: Sequence[Action]) -> Iterator[Action]:
     """Copies of a loop that is summed over, which the schedule leaves as it is."""
-    for step in steps:
-        sink = step.apply(sink)
-    kernel = Kernel(sink)
+    kernel = _after(sink, steps)
+    sink = kernel.sink
     loops = dict.fromkeys(r for reduce in kernel.reduces for r in reduce.src[1:])
     for loop in loops:
         size = constant_extent(loop)
@@ -226,3 +240,12 @@ def _further(sink: UOp, steps: Sequence[Action]) -> Iterator[Action]:
             step = Split(loop.arg[0], copies, AxisKind.UNROLL)
             if size % copies == 0 and size > copies and _legal(sink, (step,), 1) is not None:
                 yield step
+
+
+def _looking_ahead(sink: UOp, steps: Sequence[Action]) -> Iterator[Action]:
+    """Fetching what a loop reads at places that memory names."""
+    kernel = _after(sink, steps)
+    for loop in kernel.ranges:
+        step = Prefetch(loop.arg[0], _DISTANCE)
+        if _legal(kernel.sink, (step,), 1) is not None:
+            yield step

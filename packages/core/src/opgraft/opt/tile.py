@@ -16,6 +16,8 @@ from opgraft.opt.axes import (
     buffer_of,
     closed_by,
     constant_extent,
+    known_most,
+    most,
     overlapping,
     rename,
     store_of,
@@ -32,7 +34,8 @@ class Tile(Action):
 
     The last tile is moved back to end with the range, so all tiles are full; what two tiles cover
     is stored twice, the same value each time. Where a single tile is wider than the range, its
-    last copy is moved back instead.
+    last copy is moved back instead. So are those of the last tile of a range whose extent varies,
+    each by itself: such a range has tiles of copies alone.
     """
 
     parts: tuple[tuple[object, int, int], ...]
@@ -49,9 +52,12 @@ class Tile(Action):
 
 def _check(kernel: Kernel, name: object, copies: int, lanes: int) -> None:
     loop, width = kernel.find(name), copies * lanes
-    size = None if loop is None else constant_extent(loop)
+    size = None if loop is None else known_most(loop)
     if loop is None or size is None:
-        raise Refused(f"there is no range {name!r} of constant extent")
+        raise Refused(f"there is no range {name!r} of known extent")
+    varies = constant_extent(loop) is None
+    if varies and lanes > 1:
+        raise Refused(f"range {name} may be shorter than a vector of {lanes} lanes")
     if not 1 <= lanes <= size or not 0 <= (copies - 1) * lanes < size:
         raise Refused(f"range {name} of {size} has no tiles of {width}")
     if any(n.op is not Ops.END for n in kernel.closers[loop]):
@@ -60,7 +66,7 @@ def _check(kernel: Kernel, name: object, copies: int, lanes: int) -> None:
         raise Refused(f"iterations of {name} stay in order")
     if width > 1 and loop.arg[1] not in (AxisKind.LOOP, AxisKind.PARALLEL):
         raise Refused(f"range {name} is carried out at once already")
-    if size % width and not repeatable(kernel, loop):
+    if (varies or size % width) and not repeatable(kernel, loop):
         raise Refused(f"a statement in {name} reads what it or another one stores")
     if width > 1 and kernel.fills_locals(loop):
         raise Refused(f"a local buffer is filled anew in each iteration of {name}")
@@ -69,6 +75,8 @@ def _check(kernel: Kernel, name: object, copies: int, lanes: int) -> None:
 def _tiled(kernel: Kernel, name: object, copies: int, lanes: int) -> UOp:
     loop = kernel.find(name)
     assert loop is not None
+    if constant_extent(loop) is None:
+        return _copied(kernel, loop, copies)
     size, width = constant_extent(loop) or 1, copies * lanes
     ranges: list[UOp] = []
     index: UOp = UOp.const(dtypes.index, 0)
@@ -95,6 +103,21 @@ def _tiled(kernel: Kernel, name: object, copies: int, lanes: int) -> UOp:
     return close_copies(sink, loop, [({loop: index}, tuple(ranges))])
 
 
+def _copied(kernel: Kernel, loop: UOp, copies: int) -> UOp:
+    """A range whose extent varies, in tiles: copies beyond its end are its last iteration."""
+    extent = loop.src[0]
+    copy = rename(kernel, loop, ".u", AxisKind.UNROLL, copies)
+    ranges, index = [copy], copy + 0
+    if most(loop) > copies:
+        count = (extent + (copies - 1)) // copies
+        outer = rename(kernel, loop, ".o", loop.arg[1], count)
+        ranges.insert(0, outer)
+        index = outer * copies + copy
+    index = index.minimum(extent + -1)
+    sink = _mark_overlap(kernel, loop, str(copy.arg[0]))
+    return close_copies(sink, loop, [({loop: index}, tuple(ranges))])
+
+
 def _mark_overlap(kernel: Kernel, loop: UOp, name: str) -> UOp:
     """The kernel, with the STOREs in a loop marked as those that the loop `name`, which it becomes,
     carries out twice for some elements."""
@@ -109,7 +132,7 @@ def _mark_overlap(kernel: Kernel, loop: UOp, name: str) -> UOp:
 
 def rename_overlap(kernel: Kernel, loop: UOp, name: str) -> UOp:
     """The kernel, with the STOREs marked that a loop carries out twice for some elements as those
-    that the loop `name`, which takes its place in that, does."""
+    that the loop `name`, which takes its place in that, does; or several, with commas between."""
     changes: dict[UOp, UOp] = {}
     for effect in kernel.closers[loop]:
         store = store_of(effect)

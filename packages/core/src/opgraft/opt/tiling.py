@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from opgraft.ir.ops import GroupOp, Ops
+from opgraft.ir.ops import AxisKind, GroupOp, Ops
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Parallel, Refused, Split
-from opgraft.opt.axes import Kernel, closed_by, constant_extent, most
+from opgraft.opt.actions import Action, Fuse, Parallel, Refused, Split
+from opgraft.opt.axes import Kernel, closed_by, constant_extent, known_most, most
 from opgraft.opt.blocks import Blocks, SumInBlocks, sums_name
 from opgraft.opt.fills import arrange_fills, stride_of_loads
 from opgraft.opt.pack import Pack, weighted
@@ -28,10 +28,13 @@ _REUSE_DENSE: Final = 96
 """... and where it lies nearly as a copy would."""
 _DENSE: Final = 512
 """Bytes of a line of columns that the first cache takes as it takes a panel."""
-_PANELS: Final = 4
-"""Panels of columns of a block."""
+_WIDE: Final = 16
+"""Vectors of columns of a block: what is read of the single factor serves all of them, so the time
+to fetch a value of it from afar is hidden by so many multiplications."""
 _MORE_PANELS: Final = 16
 """... where the single factor is packed for them."""
+_PARTS: Final = 8
+"""Parts of a kernel for each core, from which none is waited for long."""
 _AGAIN: Final = 2
 """Tiles that share a single factor's values that are costly, from which packing them pays; ..."""
 _OFTEN: Final = 24
@@ -130,11 +133,12 @@ class Tiling:
         if packs:
             blocked = self._blocks(*tiles, single_windows != [])
         else:
-            rows = self._share(*tiles)
             deep = self._depth_as_it_lies() if not side_windows and not single_windows else 0
-            if 0 < deep < product.depth:
-                width = self.vectors * product.lanes
-                self._sum_in_blocks(rows, tiles[1], deep, width * self.extent(tiles[1]))
+            summed = 0 < deep < product.depth
+            width = self.vectors * product.lanes * self.extent(tiles[1])
+            rows = self._share(tiles[0], self._tiles_of_sums(deep, width) if summed else 0)
+            if summed:
+                self._sum_in_blocks(rows, tiles[1], deep, width)
             blocked = self._again(tiles[1]) * self._again(f"{lines}.o" if height > 1 else None)
         if not single_windows:
             self._pack_single(across, blocked)
@@ -200,16 +204,18 @@ class Tiling:
         count = self.extent(panels)
         strip = self.copies * deep * product.itemsize if scattered else 0
         fitting = max(1, (self.room() - strip) // panel)
-        at_once = min(count, _MORE_PANELS if scattered else _PANELS, fitting)
+        at_once = min(count, _MORE_PANELS if scattered else self._panels(), fitting)
         if panel > self.free_bytes():
             raise Refused("not even one panel fits")
         alone = self._is_spread()
         if alone and count * panel <= self.room():
             at_once = count  # filled once for all that these loops do
         elif not alone:
-            cores = self.target.cores
-            while at_once > 1 and -(-count // at_once) < 2 * cores and count >= 2 * cores:
-                at_once -= 1
+            whole = deep == product.depth  # else cores may share blocks of rows as well
+            at_once = self._fewer(at_once, 1, 2 * self.target.cores, count)
+            least = self._panels() // 2 if whole else at_once
+            at_once = self._fewer(at_once, least, 4 * self.target.cores, count)
+            at_once = -(-count // -(-count // at_once))
         at_once = self._whole(panels, count, at_once, product.columns % width > 0)
         if at_once < count:
             self.do(Blocks(panels, at_once))
@@ -217,12 +223,24 @@ class Tiling:
             if not self.is_effect:
                 self.do(Outermost((f"{panels}.o",)))
             panels = f"{panels}.i"
-        rows = self._share(rows, panels)
-        if deep < product.depth:
+        summed = deep < product.depth
+        rows = self._share(rows, self._tiles_of_sums(deep, at_once * width) if summed else 0)
+        if summed:
             self._sum_in_blocks(rows, panels, deep, at_once * width)
         along = f"{self.prefix}{product.along.arg[0]}"
         names = [n for n in (f"{along}.u", f"{along}.v") if self.has(n)]
         self.do(Pack(tuple(names), tuple(self.around)))
+        return at_once
+
+    def _panels(self) -> int:
+        """Panels of columns of a block."""
+        return max(1, _WIDE // self.vectors)
+
+    def _fewer(self, at_once: int, least: int, parts: int, count: int) -> int:
+        """Panels of a block, no fewer than the least, so that there are so many blocks, if there
+        are as many panels."""
+        while at_once > least and -(-count // at_once) < parts <= count:
+            at_once -= 1
         return at_once
 
     def _depth_of_block(self, width: int, packs_single: bool) -> int:
@@ -233,13 +251,23 @@ class Tiling:
         first = self.target.cache_bytes[0]
         strip = self.copies * product.itemsize
         panel = width * product.side.dtype.itemsize
+        count = self.extent(f"{product.along.arg[0]}.o")
         blocks = 1
         if strip * product.depth > _SHORT * first:
-            blocks = -(-strip * product.depth // int(_BLOCK * first))
-        panels = min(self.extent(f"{product.along.arg[0]}.o"), 8 if packs_single else 2)
+            # beside the side factor of a block the second cache holds its sums, and what passes by
+            together = min(count, self._panels()) * panel
+            blocks = max(
+                -(-strip * product.depth // int(_BLOCK * first)),
+                -(-together * product.depth // self._share_of_block()),
+            )
+        panels = min(count, 8 if packs_single else 2)
         while blocks < product.depth and -(-product.depth // blocks) * panel * panels > self.room():
             blocks += 1
         return -(-product.depth // blocks)
+
+    def _share_of_block(self) -> int:
+        """Bytes for the side factor of a block: there must be as much for sums."""
+        return max(1, min(second_cache(self.target) // 4, self.free_bytes() // 2))
 
     def _depth_as_it_lies(self) -> int:
         """Steps of the sum in a block whose side factor stays in the second cache, unpacked."""
@@ -251,24 +279,21 @@ class Tiling:
 
     def _may_be_blocked(self) -> bool:
         reduce = self.product.reduce
-        return (
-            self.is_effect and len(reduce.src) == 2 and constant_extent(reduce.src[-1]) is not None
-        )
+        return self.is_effect and len(reduce.src) == 2 and known_most(reduce.src[-1]) is not None
 
     def _sum_in_blocks(self, rows: str, panels: str, deep: int, width: int) -> None:
         product = self.product
-        room = self.free_bytes() - deep * width * product.side.dtype.itemsize
-        row = self.copies * width * product.reduce.dtype.itemsize
-        fitting = min(room, second_cache(self.target) // 2) // row
+        fitting = self._tiles_of_sums(deep, width)
         if fitting < 1:
             raise Refused("there is no room for sums")
         tiles = self.extent(rows)
         if tiles > fitting:
-            overlap = product.rows % self.copies > 0
+            overlap = self._overlaps()
             even = -(-tiles // -(-tiles // fitting))
             self.do(Blocks(rows, self._whole(rows, tiles, even, overlap)))
             self.around.append(f"{rows}.o")
             self.do(Outermost(tuple(self.around)))
+            self._share_blocks(f"{rows}.o")
             rows = f"{rows}.i"
         depth = product.reduce.src[-1].arg[0]
         self.do(Blocks(depth, deep))
@@ -278,6 +303,15 @@ class Tiling:
         self.do(SumInBlocks(f"{depth}.o", tuple([n for n in over if self.has(n)])))
         self.prefix = f"{name}."
         self.around.append(f"{self.prefix}{depth}.o")
+
+    def _tiles_of_sums(self, deep: int, width: int) -> int:
+        """Tiles of rows whose sums there is room for, beside the packed factors of a block."""
+        product = self.product
+        room = self.free_bytes() - deep * width * product.side.dtype.itemsize
+        if is_scattered(product) or is_costly(product.single):
+            room -= self.copies * deep * product.itemsize  # which will be packed as well
+        row = self.copies * width * product.reduce.dtype.itemsize
+        return min(room, second_cache(self.target) // 2) // row
 
     def _whole(self, tiles: str, count: int, size: int, overlap: bool) -> int:
         """A number of tiles, that wanted or a smaller one, for blocks no two of which store to one
@@ -290,33 +324,58 @@ class Tiling:
             self.joined.append(f"{tiles}.o")
         return size if fitting is None else fitting
 
+    def _overlaps(self) -> bool:
+        """Whether the last tile of rows reaches into the one before."""
+        return not self.product.varies and self.product.rows % self.copies > 0
+
     def _is_spread(self) -> bool:
         """Whether loops around give the cores enough to do, or this is no effect of its own."""
         if not self.is_effect:
             return True
         return any(self.extent(name) >= self.target.cores for name in self.around)
 
-    def _share(self, rows: str, panels: str) -> str:
-        """Give the cores a loop: batches, blocks of columns, or blocks of rows. The loop over the
-        rows of tiles that is left."""
+    def _share(self, rows: str, fitting: int) -> str:
+        """Give the cores a loop: batches, blocks of columns, or blocks of rows, of no more tiles
+        than are `fitting` (0: any number). The loop over the rows of tiles that is left."""
         cores = self.target.cores
         if self.target.parallel is None or not self.is_effect:
             return rows
         free = [n for n in self.around if n not in self.joined]
         chosen = next((n for n in free if self.extent(n) >= cores), None)
         tiles = self.extent(rows)
-        overlap = self.product.rows % self.copies > 0
-        block = self._whole(rows, tiles, max(1, tiles // (2 * cores)), overlap)
+        overlap = self._overlaps()
+        wanted = max(1, tiles // (2 * cores))
+        block = self._whole(rows, tiles, min(wanted, fitting) if fitting > 0 else wanted, overlap)
         if chosen is None and tiles >= 2 * cores and f"{rows}.o" not in self.joined:
             self.do(Blocks(rows, block))
             chosen, rows = f"{rows}.o", f"{rows}.i"
-            self.around.insert(0, chosen)
         elif chosen is None:
             chosen = next((n for n in free if self.has(n)), None)
         if chosen is not None:
+            self.around = [chosen, *[n for n in self.around if n != chosen]]
             self.do(Parallel(chosen))
-            self.do(Outermost((chosen, *[n for n in self.around if n != chosen])))
+            self.do(Outermost(tuple(self.around)))
         return rows
+
+    def _share_blocks(self, blocks: str) -> None:
+        """Have the cores share blocks of rows, too, where else each has a few large parts: one that
+        is late would keep all waiting for long."""
+        shared = next((n for n in self.around if self._is_parallel(n)), None)
+        if shared is None or blocks in self.joined:
+            return
+        if self.extent(shared) >= _PARTS * self.target.cores or not self._is_constant(blocks):
+            return
+        self.do(Fuse(shared, blocks))
+        self.around[self.around.index(shared)] = f"{shared}.{blocks}"
+        self.around.remove(blocks)
+
+    def _is_parallel(self, name: object) -> bool:
+        loop = self.kernel.find(name)
+        return loop is not None and loop.arg[1] is AxisKind.PARALLEL
+
+    def _is_constant(self, name: object) -> bool:
+        loop = self.kernel.find(name)
+        return loop is not None and constant_extent(loop) is not None
 
     def _pack_single(self, across: object, again: int) -> None:
         """Pack the values of a tile's rows, where each is used often, or costs more than a load."""

@@ -21,7 +21,6 @@ API: Final[Version] = (1, 0)
 """What `opgraft.api` offers now."""
 
 CORE: Final = "opgraft-core"
-_LINE: Final = re.compile(r"^API\b", re.MULTILINE)
 
 
 def as_version(value: object) -> Version | None:
@@ -61,13 +60,13 @@ def _remedy(outdated: str, plugin: str, distribution: str) -> str:
     )
 
 
-def stated(module: str) -> object:
-    """The literal `API` in a module's source, found without running any of its package.
+def stated(module: str, what: str = "API") -> object:
+    """The literal `API` in a module's source, or `HOOKS`, found without running any of its package.
 
     None where there is no such line or it is not a literal; the import will tell.
     """
     source = _source(module)
-    if not _LINE.search(source):
+    if not re.search(rf"^{what}\b", source, re.MULTILINE):
         return None
     try:
         body = ast.parse(source).body
@@ -81,7 +80,7 @@ def stated(module: str) -> object:
             target, value = statement.target, statement.value
         else:
             continue
-        if isinstance(target, ast.Name) and target.id == "API" and value is not None:
+        if isinstance(target, ast.Name) and target.id == what and value is not None:
             try:
                 found: object = ast.literal_eval(value)
             except (ValueError, TypeError, SyntaxError):

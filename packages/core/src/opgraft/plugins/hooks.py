@@ -7,7 +7,7 @@ raises, and tells unknown hook names of all plugins together.
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pluggy
@@ -31,6 +31,7 @@ class Hooks:
             self._manager.check_pending()
         except pluggy.PluginValidationError as error:
             raise _unknown_hooks(self._manager) or error from error
+        _compare(getattr(found, "HOOKS", None), [h for h in hookspecs.HOOKS if hasattr(found, h)])
 
     def call(self, hook: str, arguments: Mapping[str, Any]) -> list[Any]:
         """What the implementations return: none or one result, as a plugin has one module."""
@@ -50,6 +51,15 @@ class _Manager(pluggy.PluginManager):
                     ("wrapper", "hookwrapper", "optionalhook", "tryfirst", "trylast"), False
                 ) | {"specname": None}
         return options
+
+
+def _compare(stated: object, there: Sequence[str]) -> None:
+    """Raise unless HOOKS, where a plugin has it, names the hooks that are there: others would
+    never be called."""
+    if stated is None:
+        return
+    if not isinstance(stated, tuple) or sorted(map(str, stated)) != sorted(there):
+        raise PluginError(f"HOOKS = {stated!r}, and its hooks are {', '.join(there) or 'none'}")
 
 
 def _unknown_hooks(manager: pluggy.PluginManager) -> PluginError | None:

@@ -1,7 +1,8 @@
 """The hooks: what a plugin may offer. Their docstrings are the contract.
 
 A plugin's module defines any of these functions, by name; the marker `hookimpl` is needed only
-to pass options to pluggy. An implementation may leave out arguments that it does not use. Hooks
+to pass options to pluggy. With a line `HOOKS = ("opgraft_commands",)` it says which: then it is not
+imported for others. An implementation may leave out arguments that it does not use. Hooks
 are called once per process and plugin (`opgraft_compiler_pairs` once per device), never inside
 a rewrite loop, and must start no driver: they return descriptions whose factories do.
 """
@@ -15,6 +16,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from opgraft.ir.matcher import EqualitySet
+    from opgraft.plugins.calibration import Calibration
     from opgraft.plugins.command import Command
     from opgraft.rules.optimizer import OptimizerSpec
     from opgraft.runtime.compiler import CompilerPair
@@ -55,10 +57,16 @@ def opgraft_commands() -> Iterable[Command]:  # type: ignore[empty-body]
     """Subcommands of the command line."""
 
 
+@hookspec
+def opgraft_calibrations() -> Iterable[Calibration]:  # type: ignore[empty-body]
+    """Steps of `opgraft calibrate`: what else to measure on a device, and keep with it."""
+
+
 HOOKS: Final = (
     "opgraft_devices",
     "opgraft_compiler_pairs",
     "opgraft_optimizers",
     "opgraft_equalities",
     "opgraft_commands",
+    "opgraft_calibrations",
 )

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from opgraft.errors import PluginError
+from opgraft.plugins.calibration import Calibration
 from opgraft.plugins.command import RESERVED, Command
 from opgraft.plugins.discovery import EntryPoint
 from opgraft.plugins.handshake import Version, check, stated
@@ -77,7 +78,6 @@ class Plugin:
         self.seconds = 0.0
         """What loading it and calling its hooks took."""
         self.api: Version | None = None
-        # built-in ones say which hooks they have, so as not to be loaded in vain
         self._limited_to = hooks
         self._hooks: Hooks | Own | None = None
         self._results: dict[tuple[str, str], Any] = {}
@@ -140,7 +140,7 @@ class Plugin:
         place = f"import of {self.entry.value}"
         try:
             # what comes with the core was written for it
-            said = None if self.built_in else stated(self.entry.value.partition(":")[0])
+            said = None if self.built_in else stated(self._module)
             if said is None or self._welcome(said):
                 found = self._import()
                 place = "hooks"
@@ -153,8 +153,8 @@ class Plugin:
             self.seconds += time.perf_counter() - start
 
     def _import(self) -> Any:
-        module, _, attributes = self.entry.value.partition(":")
-        found: Any = importlib.import_module(module.strip())
+        module, attributes = self._module, self.entry.value.partition(":")[2]
+        found: Any = importlib.import_module(module)
         if getattr(getattr(found, "__spec__", None), "_initializing", False):
             raise PluginError(
                 f"{module} uses devices or optimizers of opgraft while it is being imported; "
@@ -171,6 +171,17 @@ class Plugin:
             self.blame("API", error, State.REFUSED)
             return False
         return True
+
+    def _may_have(self, hook: str) -> bool:
+        """Whether to ask for a hook: a plugin that says which it has is not loaded in vain."""
+        if self._limited_to is None:
+            said = None if self.built_in else stated(self._module, "HOOKS")
+            self._limited_to = said if isinstance(said, tuple) else ()
+        return not self._limited_to or hook in self._limited_to
+
+    @property
+    def _module(self) -> str:
+        return self.entry.value.partition(":")[0].strip()
 
     # ---- hooks, each in a typed function
 
@@ -209,11 +220,15 @@ class Plugin:
         """Its subcommands."""
         return self._ask("opgraft_commands", _commands)
 
+    def calibrations(self) -> tuple[Calibration, ...]:
+        """Its steps of a calibration."""
+        return self._ask("opgraft_calibrations", _calibrations)
+
     def _ask(
         self, hook: str, sort: Callable[[Any], tuple[T, ...]], device: str = ""
     ) -> tuple[T, ...]:
         """What the hook gives, checked; nothing, and a fault, where it fails."""
-        if self._limited_to is not None and hook not in self._limited_to:
+        if not self._may_have(hook):
             return ()
         self.load()
         if self._hooks is None:
@@ -290,6 +305,15 @@ def _commands(result: Any) -> tuple[Command, ...]:
         if command.name in RESERVED:
             raise PluginError(f"gave the command {command.name}, which is opgraft's own")
     return commands
+
+
+def _calibrations(result: Any) -> tuple[Calibration, ...]:
+    steps = _each(result, Calibration)
+    for step in steps:
+        prices: Any = step.prices
+        if not isinstance(prices, tuple) or not all(isinstance(name, str) for name in prices):
+            raise PluginError(f"calibration {step.name} has prices {_shown(prices)}, not names")
+    return steps
 
 
 def _by_stage(result: Any) -> tuple[tuple[str, EqualitySet], ...]:

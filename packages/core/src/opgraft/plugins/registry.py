@@ -17,6 +17,7 @@ from opgraft.plugins.roster import Filter, PluginStatus, Roster, fits
 
 if TYPE_CHECKING:
     from opgraft.ir.matcher import EqualitySet
+    from opgraft.plugins.calibration import Calibration
     from opgraft.plugins.command import Command
     from opgraft.rules.optimizer import Optimizer, OptimizerSpec
     from opgraft.runtime.compiler import CompilerPair
@@ -188,6 +189,15 @@ class Registry:
             claims = roster.commands
             clashes = tuple((name, claims.clash(name)) for name in claims.clashes())
             return tuple(c.item for c in claims), clashes
+
+    # ---- calibration
+
+    def calibrations(self) -> tuple[Claim[Calibration], ...]:
+        """Steps of plugins, each with whose it is. PluginError where several claim a name."""
+        with self._roster() as roster:
+            for name in roster.calibrations.clashes():
+                raise roster.calibrations.clash(name)
+            return tuple(roster.calibrations)
 
     # ---- settings
 

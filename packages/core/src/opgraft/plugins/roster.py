@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from opgraft.errors import OpgraftError, PluginError
+from opgraft.plugins.calibration import Calibration
 from opgraft.plugins.claims import Claims, clash
 from opgraft.plugins.command import Command
 from opgraft.plugins.discovery import normalized
@@ -108,6 +109,15 @@ class Roster:
                 claims.add(command.name, command, plugin)
         return claims
 
+    @functools.cached_property
+    def calibrations(self) -> Claims[Calibration]:
+        """Steps of a calibration."""
+        claims: Claims[Calibration] = Claims("calibration")
+        for plugin in self.active:
+            for step in plugin.calibrations():
+                claims.add(step.name, step, plugin)
+        return claims
+
     def pairs(self, device: str) -> Claims[CompilerPair]:
         """Compiler pairs for a kind of device."""
         found = self._pairs.get(device)
@@ -170,7 +180,9 @@ class Roster:
 
     def complete(self) -> None:
         """Load every plugin and ask all it can tell, for a listing."""
-        _ = (self.devices, self.optimizers, self.commands)
+        for plugin in self.active:
+            plugin.load()
+        _ = (self.devices, self.optimizers, self.commands, self.calibrations)
         for stage in ("index", "scalar", "tensor"):
             self.equalities(stage)
         for name in self.devices.names():
@@ -206,9 +218,9 @@ class Roster:
             self._offers(plugin) if plugin in self.active else (),
         )
 
-    def _tables(self) -> list[Claims[DeviceSpec] | Claims[OptimizerSpec] | Claims[Command]]:
+    def _tables(self) -> list[Claims[Any]]:
         """Those that were asked for already."""
-        kinds = ("devices", "optimizers", "commands")
+        kinds = ("devices", "optimizers", "commands", "calibrations")
         return [self.__dict__[k] for k in kinds if k in self.__dict__]
 
     def _clashes(self, plugin: Plugin) -> list[PluginError]:
@@ -231,4 +243,6 @@ class Roster:
             found += [f"equalities {stage} ({len(s)})" for stage, s in plugin.equalities()]
         if "commands" in self.__dict__:
             found += [f"command {command.name}" for command in plugin.commands()]
+        if "calibrations" in self.__dict__:
+            found += [f"calibration {step.name}" for step in plugin.calibrations()]
         return tuple(found)

@@ -147,6 +147,13 @@ class CStyleRenderer(Renderer):
         """
         raise LoweringError(f"{type(self).__name__} has no atomics")
 
+    def prefetch(self, w: Writer, u: UOp) -> str:
+        """Dialect: the statement that brings an element of memory nearer.
+
+        Its sources are (buffer, index[, gate]); the gate is written by the caller.
+        """
+        raise LoweringError(f"{type(self).__name__} fetches nothing ahead")
+
     def matrix(self, w: Writer, u: UOp) -> str:
         """Dialect: the value of a MATRIX, by the intrinsic that its unit's name stands for.
 
@@ -162,8 +169,9 @@ class CStyleRenderer(Renderer):
         return w.graph(sum_of_products(u))
 
     def gated(self, w: Writer, u: UOp, statement: str) -> str:
-        """A statement under the gate of the STORE or ATOMIC `u`, if it has one."""
-        return f"if({w.ref(u.src[3])}){statement}" if len(u.src) == 4 else statement
+        """A statement under the gate of the STORE, ATOMIC or PREFETCH `u`, if it has one."""
+        gate = u.src[2:] if u.op is Ops.PREFETCH else u.src[3:]
+        return f"if({w.ref(gate[0])}){statement}" if gate else statement
 
     def declare_local(self, w: Writer, u: UOp, name: str, size: int) -> None:
         """A buffer inside the kernel, in memory."""

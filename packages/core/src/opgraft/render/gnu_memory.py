@@ -71,6 +71,9 @@ class GnuMemory(GnuTypes):
         start, offset = self._start(w, buffer, index)
         return f"{start}{offset:+d}" if offset else start
 
+    def prefetch(self, w: Writer, u: UOp) -> str:
+        return f"__builtin_prefetch({self._address(w, *u.src[:2])});"
+
     def write(self, w: Writer, buffer: UOp, text: str) -> None:
         for p in range(self._parts_in_memory(buffer)):
             w.line(text.replace("@", str(p)))

@@ -16,11 +16,12 @@ from opgraft.ir.expansions import SIGNED
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp
 from opgraft.render.cstyle import CStyleRenderer
+from opgraft.render.intrinsics import doubled, widened
 from opgraft.render.writer import Writer, vector_name
 
 DEFAULT_MASK = 32
-_SMALLEST = 16
-"""Bytes of the smallest vector register."""
+_DOUBLED = {"f32x4": "cvtps2pd256", "i32x4": "cvtdq2pd256"}
+"""Vectors that x86 turns into float64 in one step: its instructions."""
 
 
 def padded(count: int) -> int:
@@ -123,28 +124,27 @@ class GnuTypes(CStyleRenderer):
         kind = self.part_type(w, target, common)
         if source.bits == target.bits and source.is_int and target.is_int:
             return f"(({kind}){text})"
-        form = f"__builtin_convertvector({{}},{kind})"
+        form = self._conversion(w, source, target, common)
         if before == after:
-            return form.format(self._in_register(w, text, source, target, count))
+            return form.format(text)
         names = self.split(w, text, source, count, common)
         pieces = [w.declare(kind, form.format(name)) for name in names]
         return self.join(w, pieces, target, common, count)
 
-    def _in_register(self, w: Writer, text: str, source: DType, target: DType, count: int) -> str:
-        """Integers about to be widened, few enough not to fill the smallest register: by way of
-        one. gcc makes loads and insertions of single lanes out of a load and its conversion else.
-        """
-        lanes = self.part_lanes(source.bits, count)
-        room = _SMALLEST // source.itemsize
-        if not (source.is_int and target.is_int and source.bits < target.bits) or lanes >= room:
-            return text
-        if not text.replace("@", "").isidentifier():
-            parts = padded(count) // lanes
-            text = self.declare_parts(w, self.part_type(w, source, lanes), text, parts)
-        whole = ",".join(str(lane % lanes) for lane in range(room))
-        low = ",".join(map(str, range(lanes)))
-        full = f"__builtin_shufflevector({text},{text},{whole})"
-        return f"__builtin_shufflevector({full},{full},{low})"
+    def _conversion(self, w: Writer, source: DType, target: DType, lanes: int) -> str:
+        """The call that converts a vector of one register or less, with `{}` for its operand."""
+        before, after = self.part_type(w, source, lanes), self.part_type(w, target, lanes)
+        name = f"{after}_from_{before}"
+        if lanes > 1 and source.is_int and target.is_int and source.bits < target.bits:
+            signed = source.kind == "int"
+            w.helper(
+                name, widened(name, (before, signed, source.bits), (after, target.bits), lanes)
+            )
+        elif after == "f64x4" and before in _DOUBLED:
+            w.helper(name, doubled(name, before, _DOUBLED[before]))
+        else:
+            return f"__builtin_convertvector({{}},{after})"
+        return f"{name}({{}})"
 
     def split(self, w: Writer, text: str, scalar: DType, count: int, lanes: int) -> list[str]:
         """The vector in pieces of `lanes` lanes, as names in order."""

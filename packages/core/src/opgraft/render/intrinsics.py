@@ -187,6 +187,67 @@ def streaming_store(name: str, kind: str, size: int) -> str:
     )
 
 
+_LETTER: Final = {8: "b", 16: "w", 32: "d", 64: "q"}
+_ELEMENT: Final = {8: "char", 16: "short", 32: "int", 64: "long long"}
+_REGISTER: Final = 16
+"""Bytes of the smallest vector register."""
+
+
+def widened(name: str, source: tuple[str, bool, int], target: tuple[str, int], lanes: int) -> str:
+    """`name(x)`: integers of a vector in wider ones, `lanes` of them. `source`: its type, whether
+    it is signed, bits of an element; `target`: type and bits.
+
+    x86 has one instruction for it, which loads as well. gcc makes several of its own conversion,
+    and of less than a register loads and insertions of single lanes.
+    """
+    kind, signed, bits = source
+    result, after = target
+    size, bytes_after = lanes * bits // 8, lanes * after // 8
+    fill, filled = "", "x"
+    if size < _REGISTER:
+        order = ",".join(str(lane % lanes) for lane in range(_REGISTER // (bits // 8)))
+        fill = f"__auto_type f=__builtin_shufflevector(x,x,{order});"
+        filled = f"__builtin_shufflevector(f,f,{','.join(map(str, range(lanes)))})"
+    signature = f"{INLINE} {result} {name}({kind} x)"
+    portable = f"{signature}{{{fill}return __builtin_convertvector({filled},{result});}}"
+    if bytes_after not in (16, 32) or size not in (4, 8, 16):
+        return portable
+    macro = "__AVX2__" if bytes_after == 32 else "__SSE4_1__"
+    word = f"pmov{'s' if signed else 'z'}x{_LETTER[bits]}{_LETTER[after]}{bytes_after * 8}"
+    held = f"{name}_t"
+    operand = f"({held})x"
+    if size < _REGISTER:
+        count = _REGISTER // size
+        rest = ",0" * (count - 1)
+        operand = f"({held})({held}s){{({_ELEMENT[8 * size]})x{rest}}}"
+    vector = f"__attribute__((vector_size({_REGISTER})))"
+    return "\n".join(
+        [
+            f"#if defined({macro}) && !defined(__clang__)",
+            f"typedef {_ELEMENT[bits]} {held} {vector};",
+            *([f"typedef {_ELEMENT[8 * size]} {held}s {vector};"] if size < _REGISTER else []),
+            f"{signature}{{return ({result})__builtin_ia32_{word}({operand});}}",
+            "#else",
+            portable,
+            "#endif",
+        ]
+    )
+
+
+def doubled(name: str, source: str, builtin: str) -> str:
+    """`name(x)`: four lanes as float64 in one register."""
+    signature = f"{INLINE} f64x4 {name}({source} x)"
+    return "\n".join(
+        [
+            "#if defined(__AVX__) && !defined(__clang__)",
+            f"{signature}{{return __builtin_ia32_{builtin}(x);}}",
+            "#else",
+            f"{signature}{{return __builtin_convertvector(x,f64x4);}}",
+            "#endif",
+        ]
+    )
+
+
 _EXTREME: Final = {
     "f32x4": ("__SSE__", "ps(a,b)"),
     "f64x2": ("__SSE2__", "pd(a,b)"),

@@ -166,6 +166,8 @@ class Writer:
                 style.store(self, u)
             elif op is Ops.ATOMIC:
                 self.line(style.gated(self, u, style.atomic(self, u)))
+            elif op is Ops.PREFETCH:
+                self.line(style.gated(self, u, style.prefetch(self, u)))
             elif op is Ops.BARRIER:
                 self.line(style.barrier(self, u))
             elif op in _LEAVES or op is Ops.SINK:

@@ -23,7 +23,7 @@ def alternatives_at(stage: Stage, level: FloatLevel) -> EqualitySet:
     if stage == "index":
         return joined(exchange.RULES, choice.RULES)
     if stage == "scalar":
-        found = joined(choice.RULES, regroup.STRICT)
+        found = joined(choice.RULES, exchange.FIXED, regroup.STRICT)
         if level != "strict":
             found = joined(found, regroup.REASSOC)
         return joined(found, regroup.UNSAFE) if level == "unsafe" else found

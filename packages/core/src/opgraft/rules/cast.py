@@ -61,14 +61,16 @@ SIMPLE: Final = EqualitySet(
             lambda x, c: x if c.dtype is x.dtype else None,
             "cast_to_itself",
         ),
-        # bitcast(bitcast(x)) = bitcast(x); not through a float, which may be nan: there is one nan
+        # bitcast(bitcast(x)) = bitcast(x); not through a float, which may be nan: there is one nan.
+        # A float that goes through its bits and back stays so: it is taken as it was rounded, and
+        # the laws of real numbers (float levels above strict) do not see what it is made of.
         (
             UPat(
                 Ops.BITCAST,
                 src=(UPat(Ops.BITCAST, integers | bools, src=(UPat.var("x"),)),),
                 name="c",
             ),
-            lambda x, c: x.bitcast(c.dtype),
+            lambda x, c: None if x.dtype.is_float and c.dtype is x.dtype else x.bitcast(c.dtype),
             "bitcast_twice",
         ),
     ]

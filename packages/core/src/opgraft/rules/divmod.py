@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from opgraft.ir.bounds import bounds_of
 from opgraft.ir.matcher import EqualitySet
 from opgraft.ir.ops import Ops
 from opgraft.ir.pattern import UPat, index, integers
@@ -60,6 +61,9 @@ def modulo_constant(x: UOp, a: UOp, c: UOp) -> UOp | None:
     by, dtype = c.const_value, x.dtype
     if by <= 1:
         return _modulo_negative(x, a, by) if by < 0 else None
+    low, high = (a._bounds or bounds_of(a))[:2]
+    if low >= 0 and high < by:
+        return a  # most of those in indices
     # a power of two divides 2**bits: then wrapping does not change the remainder
     ring = not dtype.is_index and by & (by - 1) == 0
     found = modulo(dtype, sum_of(a) if ring else exact_sum(a), by)

@@ -4,7 +4,8 @@ Which is cheaper depends on what else is computed: x % c costs a multiplication 
 where x // c is there, and a division where it is not. So greedy rewriting has none of these rules;
 an optimizer that keeps both sides and counts shared parts once takes its pick.
 
-All are on `index`, where nothing wraps. What they make is in the normal form of sums.
+Most are on `index`, where nothing wraps; those of FIXED are on numbers of a fixed width, of which
+the bounds say enough. What they make is in the normal form of sums.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Final
 
 from opgraft.ir.matcher import EqualitySet
 from opgraft.ir.ops import GroupOp, Ops
-from opgraft.ir.pattern import UPat, index
+from opgraft.ir.pattern import DTypeSpec, UPat, index, ints
 from opgraft.ir.uop import UOp, toposort
 from opgraft.rules.compare import less
 from opgraft.rules.quotients import divide
-from opgraft.rules.sums import Sum, Terms, build, place, plus, sum_of
+from opgraft.rules.sums import Sum, Terms, build, exact_sum, place, plus, sum_of
 from opgraft.rules.validity import Facts
 
 _MOST: Final = 16
@@ -90,9 +91,10 @@ def sum_without_any_modulo(x: UOp) -> UOp | None:
 def sum_by_known_quotients(x: UOp) -> UOp | None:
     """Only modulos whose division stands in the same sum."""
     found, changed = sum_of(x), False
-    for atom, k in tuple(found.terms.items())[:_MOST]:
+    for atom in tuple(found.terms)[:_MOST]:
         by = _number(atom) if atom.op is Ops.MOD else None
-        if by is None or atom not in found.terms:
+        k = found.terms.get(atom, 0)  # as it is now: another modulo may hold this one
+        if by is None or not k:
             continue
         quotient = _quotient(atom, by)
         if not any(part in found.terms for part in quotient.terms):
@@ -106,9 +108,10 @@ def sum_by_known_quotients(x: UOp) -> UOp | None:
 def sum_by_modulos(x: UOp) -> UOp | None:
     """k*c*(a // c) as k*a - k*(a % c)."""
     found, changed = sum_of(x), False
-    for atom, k in tuple(found.terms.items())[:_MOST]:
+    for atom in tuple(found.terms)[:_MOST]:
         by = _number(atom) if atom.op is Ops.IDIV else None
-        if by is None or k % by:
+        k = found.terms.get(atom, 0)  # as above
+        if by is None or not k or k % by:
             continue
         rest = {other: j for other, j in found.terms.items() if other is not atom}
         inside = atom.src[0]
@@ -118,6 +121,15 @@ def sum_by_modulos(x: UOp) -> UOp | None:
         )
         changed = True
     return build(x.dtype, found) if changed else None
+
+
+def fixed_modulo_by_division(x: UOp, a: UOp, c: UOp) -> UOp | None:
+    """With c * (a // c) in one product more, a sum modulo 2**bits is what was meant."""
+    by = _number(x)
+    quotient = None if by is None else divide(x.dtype, exact_sum(a), by)
+    if by is None or quotient is None:
+        return None
+    return build(x.dtype, plus(sum_of(a), quotient, -by))
 
 
 # ---- divisors that are products
@@ -334,14 +346,13 @@ def _replaced(root: UOp, part: list[UOp], changes: dict[UOp, UOp]) -> UOp:
     return changes.get(root, root)
 
 
-_a: Final = UPat.var("a", index)
 _sum: Final = UPat(Ops.ADD, index, name="x")
 _i: Final = UPat.var("i", index)
 _gate: Final = UPat.var("gate")
 
 
-def _divided_by(op: Ops) -> UPat:
-    return UPat(op, index, src=(_a, UPat.cvar("c")), name="x")
+def _divided_by(op: Ops, dtype: DTypeSpec = index) -> UPat:
+    return UPat(op, dtype, src=(UPat.var("a"), UPat.cvar("c")), name="x")
 
 
 RULES: Final = EqualitySet(
@@ -380,3 +391,14 @@ RULES: Final = EqualitySet(
         ),
     ]
 )
+
+FIXED: Final = EqualitySet(
+    [
+        # a % c = a - c*(a // c)
+        (_divided_by(Ops.MOD, ints), fixed_modulo_by_division),
+        # a // c = a < c ? 0 : 1 for 0 <= a < 2*c, a % c = a < c ? a : a-c, and the like
+        (_divided_by(Ops.IDIV, ints), division_by_comparison, "fixed_division_by_comparison"),
+        (_divided_by(Ops.MOD, ints), modulo_by_comparison, "fixed_modulo_by_comparison"),
+    ]
+)
+"""On numbers that a program computes with: in the tier of all that a kernel computes."""

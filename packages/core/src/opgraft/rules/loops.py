@@ -32,7 +32,7 @@ class Loops:
         self._bits: Final[dict[UOp, int]] = {}
         self._masks: Final[dict[UOp, int]] = {}
         outer: dict[UOp, int] = {}
-        nodes = toposort(roots)
+        nodes = roots[0].toposort() if len(roots) == 1 else toposort(roots)
         for n in nodes:
             if n.op is Ops.RANGE:
                 self._bits[n] = 1 << len(self._bits)

@@ -33,7 +33,7 @@ _OP_COST: Final[Mapping[Ops, float]] = {
     **dict.fromkeys((Ops.FDIV, Ops.LOAD, Ops.STORE), 3),
     Ops.SQRT: 4,
     **dict.fromkeys((Ops.IDIV, Ops.MOD, Ops.CDIV, Ops.CMOD), 5),
-    **dict.fromkeys((Ops.EXP2, Ops.LOG2, Ops.SIN), 8),
+    **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN), 8),
     Ops.THREEFRY: 100,
 }
 OTHER: Final = 3.0
@@ -80,6 +80,11 @@ class Budget:
     nodes: int = 2_000
     rounds: int = 30
     seconds: float = 0.010
+
+    def __post_init__(self) -> None:
+        # a comparison with a number that is none is false
+        if not (self.nodes >= 0 and self.rounds >= 0 and self.seconds >= 0):
+            raise ValueError(f"{self}: each limit is a number that is at least 0")
 
     @staticmethod
     def of(stage: Stage) -> Budget:

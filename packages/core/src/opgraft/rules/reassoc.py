@@ -88,6 +88,12 @@ RULES: Final = EqualitySet(
         (
             UPat(Ops.EXP2, floats, src=(UPat.var("x"),)) * UPat(Ops.EXP2, src=(_y,)),
             lambda x, y: (x + y).exp2(),
+            "powers_of_two_multiplied",
+        ),
+        # exp(x) * exp(y) = exp(x + y). Gives up: an infinity times 0 on the way
+        (
+            UPat(Ops.EXP, floats, src=(UPat.var("x"),)) * UPat(Ops.EXP, src=(_y,)),
+            lambda x, y: (x + y).exp(),
             "exponentials_multiplied",
         ),
         # sum of y*c = c * sum of y

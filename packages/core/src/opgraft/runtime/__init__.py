@@ -5,6 +5,7 @@ from opgraft.runtime.buffer import Buffer
 from opgraft.runtime.cache import CompileCache, Entry, compile_cache
 from opgraft.runtime.compiler import Compiler, CompilerPair, CompilerSet, Selected
 from opgraft.runtime.device import Device, DeviceSpec, Probe
+from opgraft.runtime.keeping import KeepingAllocator
 from opgraft.runtime.kernels import (
     KernelTable,
     compile_kernel,
@@ -36,6 +37,7 @@ __all__ = [
     "Entry",
     "Executable",
     "InputPlace",
+    "KeepingAllocator",
     "KernelTable",
     "LaunchList",
     "Probe",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from opgraft import journal, settings
 from opgraft.errors import CompileError
 from opgraft.forking import ForkLock, renewed_in_children
+from opgraft.ir.collector import paused
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.recording import recording
 from opgraft.ir.uop import UOp
@@ -249,6 +250,7 @@ def _finish(draft: _Draft) -> Executable:
     return executable
 
 
+@paused
 def lower_and_render(sink: UOp, selected: Selected) -> Program:
     """The program of a sink for a pair, not compiled yet."""
     # late: where kernels come from the cache, no pass and no rule is imported

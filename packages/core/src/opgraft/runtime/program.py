@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from opgraft import journal, settings
 from opgraft.dtype import DType, Scalar
@@ -141,20 +141,25 @@ class LaunchList:
     _names: ClassVar[tuple[str, ...]] = ("DEBUG", "TRACE")
     """The settings that a run heeds, those that have launches shown in front."""
     _reading: settings.Reading | None = None
+    _listeners: ClassVar = journal.listeners()
+    """Those for whom each launch is to be timed by itself."""
 
     def __init__(self, steps: Sequence[Step], inputs: Sequence[Buffer] = ()) -> None:
-        self._steps: list[tuple[Executable, list[Buffer | None], list[Scalar]]] = [
-            (executable, list(buffers), list(values)) for executable, buffers, values in steps
-        ]
-        self._places = input_places(steps, inputs)
+        self._executables = [executable for executable, _, _ in steps]
+        self._runs = [executable.run for executable in self._executables]
+        self._values: list[list[Scalar]] = [list(values) for _, _, values in steps]
+        self._buffers: list[list[Any]] = [list(buffers) for _, buffers, _ in steps]
         self._sizes = tuple(given.nbytes for given in inputs)
-        for place in self._places:
-            self._steps[place.step][1][place.slot] = None
-
-    @staticmethod
-    def _watched() -> bool:
-        """Whether somebody listens, so that each launch is to be timed by itself."""
-        return journal.watched()
+        self._whole: list[tuple[int, int, int]] = []
+        """Step and slot where an input belongs, and which."""
+        self._parts: list[InputPlace] = []
+        """Where a part of one belongs."""
+        for place in input_places(steps, inputs):
+            self._buffers[place.step][place.slot] = None
+            if place.offset == 0 and place.nbytes == self._sizes[place.input]:
+                self._whole.append((place.step, place.slot, place.input))
+            else:
+                self._parts.append(place)
 
     def _read(self) -> settings.Reading:
         """The values of `_names` now, remembered as long as they hold."""
@@ -170,29 +175,36 @@ class LaunchList:
         """Launch all steps in order; variables that are not named keep their last value."""
         check_inputs(inputs, self._sizes)
         if variables:
-            for executable, _, values in self._steps:
+            for executable, values in zip(self._executables, self._values):
                 for place, variable in enumerate(executable.program.variables):
                     if variable.arg[0] in variables:
                         values[place] = variables[variable.arg[0]]
-        ready = [list(buffers) for _, buffers, _ in self._steps]
-        for place_ in self._places:
-            given = inputs[place_.input]
-            whole = place_.offset == 0 and place_.nbytes == given.nbytes
-            part = given if whole else given.view(place_.offset, place_.nbytes)
-            ready[place_.step][place_.slot] = part
-        total = 0.0
+        ready = [buffers.copy() for buffers in self._buffers]
+        for step, slot, number in self._whole:
+            ready[step][slot] = inputs[number]
+        for number, step, slot, offset, nbytes in self._parts:
+            ready[step][slot] = inputs[number].view(offset, nbytes)
         reading = self._reading
         if reading is None or not reading.holds():
             reading = self._read()
-        shown = bool(reading.values[0] or reading.values[1] or self._watched())
-        for (executable, _, values), buffers in zip(self._steps, ready, strict=True):
-            filled = [buffer for buffer in buffers if buffer is not None]
+        shown = reading.values[0] or reading.values[1] or self._listeners
+        if shown or wait:
+            total = self._run_timed(ready, bool(shown))
+            return total if wait else None
+        for run, buffers, values in zip(self._runs, ready, self._values):
+            run(buffers, values)
+        return None
+
+    def _run_timed(self, ready: list[list[Any]], shown: bool) -> float:
+        """Step by step, each until it is done; the seconds of all."""
+        total = 0.0
+        for executable, buffers, values in zip(self._executables, ready, self._values):
             begin = time.perf_counter()
-            seconds = executable.run(filled, values, wait or shown) or 0.0
+            seconds = executable.run(buffers, values, True) or 0.0
             if shown:
                 show_launch(executable.program, begin, seconds)
             total += seconds
-        return total if wait else None
+        return total
 
 
 def is_watched() -> bool:
@@ -212,7 +224,7 @@ def check_inputs(inputs: Sequence[Buffer], sizes: Sequence[int]) -> None:
     """Raises `ValueError` where the inputs of a list are not as many and as large as it takes."""
     if len(inputs) != len(sizes):
         raise ValueError(f"the list takes {len(sizes)} inputs, not {len(inputs)}")
-    for number, (given, size) in enumerate(zip(inputs, sizes, strict=True)):
+    for number, (given, size) in enumerate(zip(inputs, sizes)):
         if given.nbytes != size:
             raise ValueError(f"input {number} takes {size} bytes, not {given.nbytes}")
 

@@ -4,7 +4,7 @@
 // hash-cons that they need can be fetched ahead. The root goes straight into the matched class.
 #include "egraph.h"
 
-enum { DEPTH = 24, AHEAD = 12 };
+enum { DEPTH = 24, AHEAD = 8, FEW = 8 };  // slots are copied by so many: most rules have no more
 
 static int is_limit(i64 x) { return x == INT64_MIN || x == INT64_MAX; }
 
@@ -120,12 +120,13 @@ static void hand_over(EGraph *g, const Rule *rule) {
     g->buffer_count += rule->slots;
 }
 
-static void put_off(EGraph *g, const Path *path) {
+static inline void put_off(EGraph *g, const Rule *rule, const Path *path) {
     if (path != g->batch_path) {
         flush(g);
         g->batch_path = path;
     }
-    memcpy(g->batch[g->batched], g->slot, sizeof g->slot);
+    u32 *to = g->batch[g->batched];
+    for (u32 i = 0; i < rule->slots; i += FEW) memcpy(to + i, g->slot + i, FEW * sizeof(u32));
     if (++g->batched == BATCH) flush(g);
 }
 
@@ -137,22 +138,19 @@ const Path *sole_path(const EGraph *g, const Rule *rule) {
     return path->tests || path->result < 0 ? NULL : path;
 }
 
-// A match has been found: it is in g->slot.
-void emit(EGraph *g, const Rule *rule) {
+// Whether a rule has been found more often than it may be in a round.
+static int too_often(EGraph *g) {
     RuleState *state = g->states + g->rule;
-    state->matches++;
-    g->matches++;
-    if (g->limits.matches && ++state->seen > (u64)g->limits.matches << state->bans) {
-        // it searches the same again when it is back, with twice the limit
-        if (state->bans < 20) state->bans++;
-        state->banned = g->round + 1 + (g->limits.ban_rounds << (state->bans - 1));
-        g->quit = 1;
-        return;
-    }
-    if (g->sole) {
-        put_off(g, g->sole);
-        return;
-    }
+    if (++state->seen <= (u64)g->limits.matches << state->bans) return 0;
+    // it searches the same again when it is back, with twice the limit
+    if (state->bans < 20) state->bans++;
+    state->banned = g->round + 1 + (g->limits.ban_rounds << (state->bans - 1));
+    g->quit = 1;
+    return 1;
+}
+
+// Where the rule asks something, or there are proofs.
+static void emit_asking(EGraph *g, const Rule *rule) {
     const Variant *variant = variant_of(g, rule);
     if (!variant || !variant->paths) {
         hand_over(g, rule);
@@ -174,7 +172,15 @@ void emit(EGraph *g, const Rule *rule) {
         if (g->limits.nodes && g->live > g->limits.nodes) g->stop = STOP_NODES;
         return;
     }
-    put_off(g, path);
+    put_off(g, rule, path);
+}
+
+// A match has been found: it is in g->slot.
+static inline void emit(EGraph *g, const Rule *rule) {
+    g->found++;
+    if (g->limits.matches && too_often(g)) return;
+    if (g->sole) put_off(g, rule, g->sole);
+    else emit_asking(g, rule);
 }
 
 // ---- its nodes
@@ -222,52 +228,87 @@ static int instruct(EGraph *g, const Instruction *q, u32 head, u32 *slot, u32 in
     return fits;
 }
 
+// A node to be made: where in the hash-cons it may be, and its children.
 typedef struct {
-    u32 hash, a, b, turned;
+    u32 hash, place, a, b;
 } Wanted;
 
-static inline Wanted wanted(EGraph *g, const Instruction *q, u32 head, u32 sorted, const u32 *slot) {
-    u32 a = q->arity ? find(g, slot[q->kid[0]]) : NONE, b = q->arity > 1 ? find(g, slot[q->kid[1]]) : NONE;
-    u32 turned = 0;
-    if (sorted && a > b) {
-        const u32 other = a;
-        a = b;
-        b = other;
-        turned = SWAPPED;
-    }
-    return (Wanted){mix(head, a, b), a, b, turned};
+WITHIN Wanted wanted(EGraph *g, const Instruction *q, u32 head, u32 arity, u32 sorted, const u32 *slot) {
+    const u32 first = arity ? find(g, slot[q->kid[0]]) : NONE, second = arity > 1 ? find(g, slot[q->kid[1]]) : NONE;
+    const u32 swap = sorted && first > second, a = swap ? second : first, b = swap ? first : second;
+    const u32 hash = mix(head, a, b);
+    return (Wanted){hash, hash & (g->table_room - 1), a, b};
 }
 
-// One node with at most two children for each match of the batch, in the class of slot `into`. First
-// the places in the hash-cons are fetched, then the nodes that stand there, then it is done.
-static void make_small(EGraph *g, const Instruction *q, u32 count, const u8 *dropped, u32 into) {
-    const u32 head = head_of_symbol(g, q->symbol), arity = q->arity, out = q->out;
-    const u32 sorted = (u32)g->heads[head].commutative, mask = g->table_room - 1;
+// One node for each match of the batch, in the class of slot `into`. First the places in the
+// hash-cons are fetched, then the nodes that stand there, then it is done.
+WITHIN void make_few(EGraph *g, const Instruction *q, u32 head, u32 count, u32 into, u32 arity, u32 sorted) {
+    const u32 out = q->out;
+    make_room(g, count);
     Wanted all[BATCH];
+    const Slot *table = g->table;
     for (u32 k = 0; k < count; k++) {
-        all[k].hash = 0;
-        if (dropped[k]) continue;
-        all[k] = wanted(g, q, head, sorted, g->batch[k]);
-        FETCH(g->table + (all[k].hash & mask));
+        all[k] = wanted(g, q, head, arity, sorted, g->batch[k]);
+        FETCH(table + all[k].place);
     }
+    const Node *nodes = g->nodes - 1;
+    const u32 mask = g->table_room - 1, tag = g->table_tag;
+    for (u32 k = 0; k < count; k++) {
+        u32 at = all[k].place;
+        const u32 hash = all[k].hash;
+        while (table[at] && (table[at] ^ hash) & tag) at = (at + 1) & mask;
+        all[k].place = at;
+        FETCH(nodes + (table[at] & ~tag));
+    }
+    const u32 plain = plain_fact(g, head);
     const u64 unions = g->unions;
     for (u32 k = 0; k < count && !g->stop; k++) {
-        if (k + AHEAD < count) {
-            const u32 hash = all[k + AHEAD].hash;
-            const Slot s = g->table[hash & (g->table_room - 1)];
-            if (s.hash == hash && s.node) FETCH(g->nodes + s.node - 1);
-        }
-        if (dropped[k]) continue;
         u32 *slot = g->batch[k];
+        if (k + AHEAD < count) {
+            const u32 id = table[all[k + AHEAD].place] & ~tag;
+            if (id) FETCH(g->parent + g->nodes[id - 1].cls);
+        }
         // what was canonical may not be any more
-        const Wanted w = g->unions == unions ? all[k] : wanted(g, q, head, sorted, slot);
+        const Wanted w = g->unions == unions ? all[k] : wanted(g, q, head, arity, sorted, slot);
+        const u32 swapped = sorted && w.a != find(g, slot[q->kid[0]]) ? SWAPPED : 0;
         g->match = slot;
-        slot[out] = insert_small(g, w.hash, head, arity, w.a, w.b, w.turned, into < SLOTS ? slot[into] : NONE);
+        slot[out] = insert_small(g, w.hash, w.place, head, w.a, w.b, swapped, into < SLOTS ? slot[into] : NONE, plain);
     }
+}
+
+// The same for what heads there are, so that each is compiled by itself.
+static void make_small(EGraph *g, const Instruction *q, u32 count, u32 into) {
+    const u32 head = head_of_symbol(g, q->symbol);  // heads may move
+    const u32 sorted = (u32)g->heads[head].commutative;
+    if (q->arity == 2 && sorted) make_few(g, q, head, count, into, 2, 1);
+    else if (q->arity == 2) make_few(g, q, head, count, into, 2, 0);
+    else if (q->arity == 1) make_few(g, q, head, count, into, 1, 0);
+    else make_few(g, q, head, count, into, 0, 0);
+}
+
+// Numbers, and nodes of more children. A match whose number does not fit leaves the batch: the
+// caller's function makes it.
+static u32 make_each(EGraph *g, const Rule *rule, const Instruction *q, u32 count, u32 into) {
+    const u32 head = q->kind == MAKE_NODE ? head_of_symbol(g, q->symbol) : NONE;
+    u32 kept = 0;
+    for (u32 k = 0; k < count; k++) {
+        u32 *slot = g->batch[k];
+        if (!g->stop) {
+            g->match = slot;
+            if (!instruct(g, q, head, slot, into < SLOTS ? slot[into] : NONE)) {
+                memcpy(g->slot, slot, rule->slots * sizeof(u32));
+                hand_over(g, rule);
+                continue;
+            }
+        }
+        if (kept != k) memcpy(g->batch[kept], slot, sizeof g->batch[k]);
+        kept++;
+    }
+    return kept;
 }
 
 void flush(EGraph *g) {
-    const u32 count = g->batched;
+    u32 count = g->batched;
     g->batched = 0;
     if (!count) return;
     const Rule *rule = g->program->rules + g->rule;
@@ -275,31 +316,15 @@ void flush(EGraph *g) {
     const Path *path = g->batch_path;
     const Instruction *first = g->program->instructions + path->first_instruction;
     const u64 adds = g->adds, unions = g->unions;
-    u8 dropped[BATCH] = {0};
     int rooted = 0;  // whether the results are in their classes already
     for (u32 i = 0; i < path->instructions && !g->stop; i++) {
         const Instruction *q = first + i;
-        const int last = i + 1 == path->instructions && q->out == path->result;
-        if (q->kind == MAKE_NODE && q->arity <= INLINE) {
-            make_small(g, q, count, dropped, last ? rule->root : SLOTS);
-            rooted = last;
-            continue;
-        }
-        const u32 head = q->kind == MAKE_NODE ? head_of_symbol(g, q->symbol) : NONE;
-        for (u32 k = 0; k < count && !g->stop; k++) {
-            u32 *slot = g->batch[k];
-            if (dropped[k]) continue;
-            g->match = slot;
-            if (!instruct(g, q, head, slot, last && q->kind == MAKE_NODE ? slot[rule->root] : NONE)) {
-                // a number that does not fit: the caller's function makes it
-                memcpy(g->slot, slot, rule->slots * sizeof(u32));
-                hand_over(g, rule);
-                dropped[k] = 1;
-            }
-        }
+        const u32 into = q->kind == MAKE_NODE && i + 1 == path->instructions && q->out == path->result ? rule->root : SLOTS;
+        if (q->kind == MAKE_NODE && q->arity <= INLINE) make_small(g, q, count, into);
+        else count = make_each(g, rule, q, count, into);
+        rooted = into < SLOTS;
     }
     for (u32 k = 0; k < count && !g->stop && !rooted; k++) {
-        if (dropped[k]) continue;
         g->match = g->batch[k];
         unite(g, g->batch[k][path->result], g->batch[k][rule->root]);
     }

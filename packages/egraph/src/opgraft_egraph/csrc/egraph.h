@@ -37,8 +37,10 @@
 // Has a place in memory fetched that will be needed soon.
 #ifdef __GNUC__
 #define FETCH(place) __builtin_prefetch(place)
+#define WITHIN static inline __attribute__((always_inline))  // compiled for what is known at each call
 #else
 #define FETCH(place) ((void)(place))
+#define WITHIN static inline
 #endif
 
 enum { DEAD = 1, SWAPPED = 2, WIDE = 4, INLINE = 2, FARTHER = 7 };
@@ -51,11 +53,9 @@ typedef struct {
     u32 kid[INLINE];  // of a node with more children: kid[0] is where they are in `wide`
 } Node;
 
-// A place in the hash-cons: the whole hash, so that others are told apart without their nodes, and
-// one more than the node's id. All zero: nobody is here.
-typedef struct {
-    u32 hash, node;
-} Slot;
+// A place in the hash-cons: one more than the node's id, and in the bits above (`table_tag`) as much
+// of its hash, so that nearly all others are told apart without their nodes. 0: nobody is here.
+typedef u32 Slot;
 
 // Where the list of a class begins, and which selectors accept any of its nodes (their numbers
 // modulo 32, as bits).
@@ -91,9 +91,7 @@ typedef struct {
     double seconds;
 } RuleState;
 
-// An element of the union-find: what is looked at together lies together.
 typedef struct {
-    u32 parent, weight;
     u32 fact;   // in `facts`
     u32 blame;  // the rule that it last grew by, or NONE
 } Class;
@@ -118,7 +116,7 @@ struct EGraph {
     u32 *wide;
     u32 wide_count, wide_room;
     Slot *table;
-    u32 table_room, table_count;
+    u32 table_room, table_count, table_tag;
 
     Head *heads;
     u64 *selects;
@@ -131,7 +129,8 @@ struct EGraph {
     u32 *constants;    // open-addressed: head of a constant, by dtype and value
     u32 constant_count, constant_room;
 
-    Class *classes;
+    u32 *parent;       // the union-find
+    Class *classes;    // its elements
     Fact *facts;
     u32 fact_count, fact_room;
     u32 *plain;        // of a dtype: the fact of classes of which nothing else is known
@@ -178,6 +177,7 @@ struct EGraph {
         } wanted[STEPS];
     } ahead[STEPS];    // what a step of the plan must bind for the later ones to have a chance
     const Path *sole;  // the right side of the rule being searched, if there is but one
+    u64 found;         // matches of it in this search
     u32 quit;          // whether that rule has been found too often in this round
     const u32 *match;  // slots of the match that is being applied, for errors
     u32 batch[BATCH][SLOTS];
@@ -228,11 +228,8 @@ void *eg_grow(EGraph *g, void *array, u32 *room, u64 wanted, size_t item);
     } while (0)
 
 static inline u32 find(EGraph *g, u32 x) {
-    Class *classes = g->classes;
-    while (classes[x].parent != x) {
-        classes[x].parent = classes[classes[x].parent].parent;
-        x = classes[x].parent;
-    }
+    u32 *parent = g->parent;
+    while (parent[x] != x) x = parent[x] = parent[parent[x]];
     return x;
 }
 
@@ -302,7 +299,6 @@ void search(EGraph *g, u32 rule);
 double clock_now(void);
 
 // apply.c
-void emit(EGraph *g, const Rule *rule);
 void flush(EGraph *g);
 const Path *sole_path(const EGraph *g, const Rule *rule);
 u32 explained_number(EGraph *g, const Instruction *q, const u32 *slot);

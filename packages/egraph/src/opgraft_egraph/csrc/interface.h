@@ -185,7 +185,7 @@ u32 eg_find(EGraph *g, u32 cls);
 int eg_unite(EGraph *g, u32 a, u32 b, u32 rule, u32 kind, u32 data);
 void eg_touch(EGraph *g, u32 cls);
 int eg_refine(EGraph *g, u32 cls, const Fact *by);
-void eg_rebuild(EGraph *g);
+int eg_rebuild(EGraph *g);
 u32 eg_run(EGraph *g);
 u32 eg_over(EGraph *g);
 Counts eg_counts(EGraph *g);

@@ -125,8 +125,7 @@ int propagate(EGraph *g) {
         if (!f.number || f.number == ELSEWHERE) continue;
         const u32 number = constant_class(g, f.dtype, f.number, f.value);
         if (find(g, number) == find(g, cls)) continue;
-        if (g->explain) join_terms(g, cls, number, BY_VALUE, 0);
-        unite(g, cls, number);
+        if (unite(g, cls, number) && g->explain) join_terms(g, cls, number, BY_VALUE, 0);
         if (g->stop == CONFLICT_FOUND) return 0;
     }
     g->touched_count -= count;

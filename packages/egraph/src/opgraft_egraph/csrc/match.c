@@ -61,52 +61,62 @@ static inline int promising(const EGraph *g, u32 k) {
     return 1;
 }
 
-static void bind(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id, u32 cls,
-                 const u32 *kids, int turned) {
+// One child in its place; whether it may be there.
+WITHIN int put(u32 *slot, const Step *s, u32 i, u32 kid) {
+    if (s->known >> i & 1) return slot[s->kid[i]] == kid;
+    slot[s->kid[i]] = kid;
+    return 1;
+}
+
+// A node in the place of a step, when its children are in theirs.
+WITHIN void go_on(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id, u32 cls) {
     u32 *slot = g->slot;
-    const u32 named = s->arity;
-    for (u32 i = 0; i < named; i++) {
-        const u32 kid = kids[turned && i < 2 ? 1 - i : i];
-        if (s->known >> i & 1) {
-            if (slot[s->kid[i]] != kid) return;
-        } else slot[s->kid[i]] = kid;
-    }
     if (s->known >> 7) {
         if (slot[s->out] != cls) return;
     } else slot[s->out] = cls;
-    if (!promising(g, k)) return;
+    const int last = k + 1 == plan->steps;
+    if (!last && !promising(g, k)) return;
     slot[s->row] = id;
     if (s->guards && !guarded(g, s)) return;
-    if (k + 1 == plan->steps) emit(g, rule);
+    if (last) emit(g, rule);
     else step(g, rule, plan, k + 1);
 }
 
-// A node of two children or fewer.
-static inline void consider(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id,
+// Whether a step may take a node of a head.
+static inline int suits(const EGraph *g, const Step *s, u32 head) {
+    const u32 arity = (u32)g->heads[head].arity;
+    return selected(g, head, s->selector) && (s->each || arity == s->arity || (s->open && arity > s->arity));
+}
+
+// A node of two children or fewer, of a head that suits.
+WITHIN void consider(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id,
                             u32 head, u32 cls, u32 a, u32 b) {
-    const u32 kids[INLINE] = {a, b}, arity = (u32)g->heads[head].arity;
-    if (s->each) {
-        if (s->guards && !each_guarded(g, s, kids, arity)) return;
-    } else if (arity != s->arity && !(s->open && arity > s->arity)) return;
-    bind(g, rule, plan, k, s, id, cls, kids, 0);
-    if (s->swap && a != b && !g->stop) bind(g, rule, plan, k, s, id, cls, kids, 1);
+    if (s->each && s->guards) {
+        const u32 kids[INLINE] = {a, b};
+        if (!each_guarded(g, s, kids, (u32)g->heads[head].arity)) return;
+    }
+    const u32 arity = s->arity;
+    if ((!arity || put(g->slot, s, 0, a)) && (arity < 2 || put(g->slot, s, 1, b)))
+        go_on(g, rule, plan, k, s, id, cls);
+    if (s->swap && a != b && !g->stop && put(g->slot, s, 0, b) && put(g->slot, s, 1, a))
+        go_on(g, rule, plan, k, s, id, cls);
 }
 
 // A node of more.
 static void consider_wide(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id) {
     const Node *n = g->nodes + id;
     const u32 arity = (u32)g->heads[n->head].arity, cls = n->cls, *kids = kids_of(g, n);
-    if (s->each) {
-        if (s->guards && !each_guarded(g, s, kids, arity)) return;
-    } else if (arity != s->arity && !(s->open && arity > s->arity)) return;
-    u32 own[KIDS] = {NONE, NONE, NONE, NONE};  // the node may move while a match is applied
+    if (s->each && s->guards && !each_guarded(g, s, kids, arity)) return;
+    u32 own[KIDS] = {NONE, NONE, NONE, NONE}, i = 0;  // the node may move while a match is applied
     for (u32 i = 0; i < s->arity; i++) own[i] = kids[i];
-    bind(g, rule, plan, k, s, id, cls, own, 0);
-    if (s->swap && own[0] != own[1] && !g->stop) bind(g, rule, plan, k, s, id, cls, own, 1);
+    while (i < s->arity && put(g->slot, s, i, own[i])) i++;
+    if (i == s->arity) go_on(g, rule, plan, k, s, id, cls);
+    if (s->swap && own[0] != own[1] && !g->stop && put(g->slot, s, 0, own[1]) && put(g->slot, s, 1, own[0]))
+        go_on(g, rule, plan, k, s, id, cls);
 }
 
-static void consider_any(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id,
-                         u32 head, u32 cls, u32 a, u32 b) {
+static inline void consider_any(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s, u32 id,
+                                u32 head, u32 cls, u32 a, u32 b) {
     if (g->heads[head].arity > INLINE) consider_wide(g, rule, plan, k, s, id);
     else consider(g, rule, plan, k, s, id, head, cls, a, b);
 }
@@ -128,7 +138,7 @@ static void from_changed(EGraph *g, const Rule *rule, const Plan *plan, const St
     if (since + 1 < g->now) {  // it missed a round
         for (u32 id = 0; id < g->linked && !over(g); id++) {
             const Node n = g->nodes[id];
-            if (n.flags & DEAD || g->stamp[id] <= since || !selected(g, n.head, s->selector)) continue;
+            if (n.flags & DEAD || g->stamp[id] <= since || !suits(g, s, n.head)) continue;
             consider_any(g, rule, plan, 0, s, id, n.head, n.cls, n.kid[0], n.kid[1]);
         }
         return;
@@ -136,7 +146,7 @@ static void from_changed(EGraph *g, const Rule *rule, const Plan *plan, const St
     const u32 *heads_first = g->delta_first;
     for (u32 h = 0; h < g->linked_heads; h++) {
         const u32 first = heads_first[h], last = heads_first[h + 1];
-        if (first == last || !selected(g, h, s->selector)) continue;
+        if (first == last || !suits(g, s, h)) continue;
         if (g->heads[h].arity > INLINE) {
             for (u32 i = first; i < last && !over(g); i++) consider_wide(g, rule, plan, 0, s, g->delta[i].id);
             continue;
@@ -159,32 +169,48 @@ static void from_facts(EGraph *g, const Rule *rule, const Plan *plan, const Step
     for (u32 i = 0; i < count; i++) {
         if (over(g)) return;
         const u32 cls = missed ? i : list[i];
-        if (missed && (g->classes[cls].parent != cls || cls >= stamped || stamps[cls] <= since)) continue;
+        if (missed && (g->parent[cls] != cls || cls >= stamped || stamps[cls] <= since)) continue;
         g->slot[s->out] = cls;
         if (s->guards && !guarded(g, s)) continue;
         step(g, rule, plan, 1);
     }
 }
 
-static void from_class(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s) {
+// The same, remembering the last head that did and the last that did not: a class has few.
+WITHIN int is_suited(const EGraph *g, const Step *s, u32 head, u32 *suited, u32 *other) {
+    if (head == *suited) return 1;
+    const int does = suits(g, s, head);
+    *(does ? suited : other) = head;
+    return does;
+}
+
+// Steps that take children in any order compare them later.
+static void from_class(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *step) {
+    const Step own = *step, *s = &own;
     const u32 cls = g->slot[s->out];
     if (!(g->row_span[cls].mask >> (s->selector & 31) & 1)) return;
+    const u32 fixed = s->swap ? 0 : s->known, a = g->slot[s->kid[0]], b = g->slot[s->kid[1]];
+    // (a child that is bound by the other one of the same node is none that is known here)
+    const u32 check_a = fixed & 1 && s->arity, check_b = fixed & 2 && s->arity > 1 && s->kid[0] != s->kid[1];
+    u32 suited = NONE, other = NONE;
     for (u32 i = g->row_span[cls].first, last = g->row_span[cls + 1].first; i < last; i++) {
         const Row r = g->rows[i];
-        if (!selected(g, r.head, s->selector) || (s->old && is_new(g, r.id, r.fresh))) continue;
+        if (r.head == other || !is_suited(g, s, r.head, &suited, &other)) continue;
+        if ((check_a && r.a != a) || (check_b && r.b != b) || (s->old && is_new(g, r.id, r.fresh))) continue;
         if (over(g)) return;
         consider_any(g, rule, plan, k, s, r.id, r.head, cls, r.a, r.b);
     }
 }
 
-static void from_child(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *s) {
+static void from_child(EGraph *g, const Rule *rule, const Plan *plan, u32 k, const Step *step) {
+    const Step own = *step, *s = &own;
     const u32 child = g->slot[s->kid[s->position]];
     if (!(g->use_span[child].mask >> (s->selector & 31) & 1)) return;
-    u32 before = NONE;
+    u32 before = NONE, suited = NONE, other = NONE;
     for (u32 i = g->use_span[child].first, last = g->use_span[child + 1].first; i < last; i++) {
         const Use u = g->uses[i];
-        if (u.id == before || !selected(g, u.head, s->selector)) continue;
-        if (!s->swap && u.position != s->position) continue;
+        if (u.head == other || !is_suited(g, s, u.head, &suited, &other)) continue;
+        if (u.id == before || (!s->swap && u.position != s->position)) continue;
         if (s->old && is_new(g, u.id, u.fresh)) continue;
         if (over(g)) return;
         before = u.id;  // with both children of one class it is listed twice in a row
@@ -233,6 +259,7 @@ void search(EGraph *g, u32 rule) {
     const Rule *r = g->program->rules + rule;
     g->rule = rule;
     g->quit = 0;
+    g->found = 0;
     g->sole = sole_path(g, r);
     for (u32 i = 0; i < r->plans && !(g->stop | g->quit); i++) {
         const Plan *plan = g->program->plans + r->first_plan + i;
@@ -240,5 +267,7 @@ void search(EGraph *g, u32 rule) {
         step(g, r, plan, 0);
     }
     flush(g);
+    g->states[rule].matches += g->found;
+    g->matches += g->found;
     g->rule = NONE;
 }

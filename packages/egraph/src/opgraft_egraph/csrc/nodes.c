@@ -123,68 +123,79 @@ u32 key_second(const u32 *kids, u32 arity) {
     return key;
 }
 
-static void place(EGraph *g, u32 hash, u32 id) {
+static inline Slot slot_of(const EGraph *g, u32 hash, u32 id) { return (hash & g->table_tag) | (id + 1); }
+
+static inline void place(EGraph *g, u32 hash, u32 id) {
     const u32 mask = g->table_room - 1;
     u32 at = hash & mask;
-    while (g->table[at].node) at = (at + 1) & mask;
-    g->table[at] = (Slot){hash, id + 1};
+    while (g->table[at]) at = (at + 1) & mask;
+    g->table[at] = slot_of(g, hash, id);
     g->table_count++;
 }
 
 static u32 hash_of(const EGraph *g, const Node *n) {
-    const u32 arity = (u32)g->heads[n->head].arity, *kids = kids_of(g, n);
-    return mix(n->head, arity ? kids[0] : NONE, key_second(kids, arity));
+    if (!(n->flags & WIDE)) return mix(n->head, n->kid[0], n->kid[1]);
+    const u32 *kids = kids_of(g, n);
+    return mix(n->head, kids[0], key_second(kids, (u32)g->heads[n->head].arity));
 }
 
-static void grow_table(EGraph *g) {
+static void grow_table(EGraph *g, u32 more) {
     u32 room = g->table_room ? g->table_room : 64;
-    while ((u64)g->live * 2 + 2 > room) room *= 2;
-    Slot *made = eg_zeros(room * sizeof(Slot)), *old = g->table;
+    while (((u64)g->live + more) * 2 > room) room *= 2;
+    Slot *made = eg_zeros(room * sizeof(Slot));
     if (!made) no_memory(g);
-    const u32 mask = room - 1, slots = g->table_room;
-    const int crowded = room == slots || g->table_count > g->live + g->live / 4;
+    eg_release(g->table);
     g->table = made;
     g->table_room = room;
-    if (!crowded) {
-        // the hashes are there: nearly all slots go to their old places, or that far behind
-        for (u32 i = 0; i < slots; i++) {
-            if (!old[i].node) continue;
-            u32 at = old[i].hash & mask;
-            while (made[at].node) at = (at + 1) & mask;
-            made[at] = old[i];
+    g->table_count = 0;
+    // ids that may come before it grows again have room below the tags
+    u64 ids = 2;
+    while (ids <= (u64)g->node_count + room) ids *= 2;
+    g->table_tag = ids > NONE ? 0 : ~(u32)(ids - 1);
+    u32 hashes[BATCH];
+    for (u32 first = 0; first < g->node_count; first += BATCH) {
+        const u32 end = g->node_count - first < BATCH ? g->node_count : first + BATCH;
+        for (u32 i = first; i < end; i++) {
+            hashes[i - first] = hash_of(g, g->nodes + i);
+            FETCH(made + (hashes[i - first] & (room - 1)));
         }
-    } else {
-        g->table_count = 0;
-        for (u32 i = 0; i < g->node_count; i++)
-            if (!(g->nodes[i].flags & DEAD)) place(g, hash_of(g, g->nodes + i), i);
+        for (u32 i = first; i < end; i++)
+            if (!(g->nodes[i].flags & DEAD)) place(g, hashes[i - first], i);
     }
-    eg_release(old);
 }
 
-static inline void make_room(EGraph *g) {
-    if (((u64)g->table_count + 1) * 10 > (u64)g->table_room * 7) grow_table(g);
+// Room in the hash-cons for so many more.
+static inline void make_room(EGraph *g, u32 more) {
+    while (((u64)g->table_count + more) * 10 > (u64)g->table_room * 7) grow_table(g, more);
 }
 
 // Stale keys stay in the table: their nodes have other children by now, so nobody finds them. They
 // go when there are many.
 void enter(EGraph *g, u32 hash, u32 id) {
-    make_room(g);
+    make_room(g, 1);
     place(g, hash, id);
 }
 
+// From a place on, the first that is empty or may be of a node with this hash.
+static inline u32 probe(const EGraph *g, u32 hash, u32 at) {
+    const u32 mask = g->table_room - 1, tag = g->table_tag;
+    while (g->table[at] && (g->table[at] ^ hash) & tag) at = (at + 1) & mask;
+    return at;
+}
+
+// The node that a place speaks of.
+static inline u32 node_at(const EGraph *g, u32 at) { return (g->table[at] & ~g->table_tag) - 1; }
+
 // The node of a head with at most two children, these, canonical and in order; or NONE, and in
-// `place` where it would be.
+// `place` where it would be. Before `place` it is not.
 static inline u32 seek(const EGraph *g, u32 hash, u32 head, u32 a, u32 b, u32 *place) {
-    const u32 mask = g->table_room - 1;
-    for (u32 at = hash & mask;; at = (at + 1) & mask) {
-        const Slot s = g->table[at];
-        if (!s.node) {
-            *place = at;
-            return NONE;
-        }
-        if (s.hash != hash) continue;
-        const Node *n = g->nodes + s.node - 1;
-        if (n->head == head && n->kid[0] == a && n->kid[1] == b && !(n->flags & DEAD)) return s.node - 1;
+    for (u32 at = *place;; at = (at + 1) & (g->table_room - 1)) {
+        at = probe(g, hash, at);
+        const u32 id = node_at(g, at);
+        *place = at;
+        if (id == NONE) return NONE;
+        const Node *n = g->nodes + id;
+        if (n->head == head && n->kid[0] == a && n->kid[1] == b && !(n->flags & DEAD)) return id;
     }
 }
 
@@ -194,16 +205,15 @@ u32 lookup(const EGraph *g, u32 head, const u32 *kids, u32 *hash) {
     const u32 a = arity ? kids[0] : NONE, b = key_second(kids, arity);
     *hash = mix(head, a, b);
     if (!g->table_room) return NONE;
-    u32 place;
-    if (arity <= INLINE) return seek(g, *hash, head, a, b, &place);
     const u32 mask = g->table_room - 1;
-    for (u32 at = *hash & mask;; at = (at + 1) & mask) {
-        const Slot s = g->table[at];
-        if (!s.node) return NONE;
-        if (s.hash != *hash) continue;
-        const Node *n = g->nodes + s.node - 1;
-        if (n->head == head && !(n->flags & DEAD) && !memcmp(kids_of(g, n), kids, arity * sizeof(u32)))
-            return s.node - 1;
+    u32 at = *hash & mask;
+    if (arity <= INLINE) return seek(g, *hash, head, a, b, &at);
+    for (;; at = (at + 1) & mask) {
+        at = probe(g, *hash, at);
+        const u32 id = node_at(g, at);
+        if (id == NONE) return NONE;
+        const Node *n = g->nodes + id;
+        if (n->head == head && !(n->flags & DEAD) && !memcmp(kids_of(g, n), kids, arity * sizeof(u32))) return id;
     }
 }
 
@@ -228,35 +238,48 @@ static inline u32 new_node(EGraph *g, u32 head, u32 a, u32 b, u32 cls, u32 flags
     g->stamp[id] = g->now + 1;
     g->live++;
     g->adds++;
-    g->classes[cls].weight++;
     return id;
+}
+
+// The fact of all classes of a head of which nothing else is known, where nothing is known of its
+// nodes; else NONE.
+static inline u32 plain_fact(const EGraph *g, u32 head) {
+    const Head *h = g->heads + head;
+    return h->meaning == OPAQUE && (u32)h->dtype < g->plain_count ? g->plain[h->dtype] : NONE;
+}
+
+static inline void take_place(EGraph *g, u32 place, u32 hash, u32 id) {
+    g->table[place] = slot_of(g, hash, id);
+    g->table_count++;
 }
 
 // A new node of at most two children, which are canonical and in order, at its place in the
 // hash-cons; returns its class.
-static u32 insert_new(EGraph *g, u32 place, u32 hash, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 into) {
-    const Head *h = g->heads + head;
+static u32 insert_new(EGraph *g, u32 place, u32 hash, u32 head, u32 a, u32 b, u32 swapped, u32 into) {
+    const u32 kids[INLINE] = {a, b};
+    const Fact fact = fact_of(g, head, kids);
     const u32 cls = into == NONE ? new_class(g) : find(g, into);
-    // nothing may be known of its values, and nothing new of the class
-    const int plain = h->meaning == OPAQUE && (u32)h->dtype < g->plain_count && g->plain[h->dtype] != NONE &&
-                      (into == NONE || known(g, cls)->dtype == h->dtype);
-    Fact fact;
     g->classes[cls].blame = g->rule;
-    if (plain) {
-        if (into == NONE) g->classes[cls].fact = g->plain[h->dtype];
-    } else {
-        const u32 kids[INLINE] = {a, b};
-        fact = fact_of(g, head, kids);
-        if (into == NONE) know(g, cls, &fact);
-    }
-    const u32 id = new_node(g, head, a, b, cls, swapped);
-    g->table[place] = (Slot){hash, id + 1};
-    g->table_count++;
-    if (arity) g->classes[a].weight++;
-    if (arity > 1) g->classes[b].weight++;
-    if (plain) return cls;
+    if (into == NONE) know(g, cls, &fact);
+    take_place(g, place, hash, new_node(g, head, a, b, cls, swapped));
     if (into != NONE) refine(g, cls, &fact);
     else if (fact.number) touch(g, cls);  // so that it is joined with the constant
+    return cls;
+}
+
+// The same where nothing is known of its values, and nothing new of its class.
+static inline u32 insert_plain(EGraph *g, u32 place, u32 hash, u32 head, u32 a, u32 b, u32 swapped, u32 into, u32 plain) {
+    u32 cls;
+    if (into == NONE) {
+        cls = new_class(g);
+        g->classes[cls].fact = plain;
+    } else {
+        cls = find(g, into);
+        if (g->classes[cls].fact != plain && known(g, cls)->dtype != g->facts[plain].dtype)
+            return insert_new(g, place, hash, head, a, b, swapped, into);
+        g->classes[cls].blame = g->rule;
+    }
+    take_place(g, place, hash, new_node(g, head, a, b, cls, swapped));
     return cls;
 }
 
@@ -268,15 +291,14 @@ static inline int is_full(EGraph *g) {
     return 1;
 }
 
-// The class of such a node, new or not: what nearly all of the time goes into. NONE: it would be one
-// too many.
-static inline u32 insert_small(EGraph *g, u32 hash, u32 head, u32 arity, u32 a, u32 b, u32 swapped, u32 into) {
-    make_room(g);
-    u32 place;
+// The class of such a node, new or not: what nearly all of the time goes into. Before `place` it is
+// not in the table, which has room for it. NONE: it would be one too many.
+WITHIN u32 insert_small(EGraph *g, u32 hash, u32 place, u32 head, u32 a, u32 b, u32 swapped, u32 into, u32 plain) {
     const u32 found = seek(g, hash, head, a, b, &place);
     if (found == NONE) {
         if (is_full(g)) return NONE;
-        return insert_new(g, place, hash, head, arity, a, b, swapped, into);
+        if (plain == NONE) return insert_new(g, place, hash, head, a, b, swapped, into);
+        return insert_plain(g, place, hash, head, a, b, swapped, into, plain);
     }
     const u32 cls = find(g, g->nodes[found].cls);
     if (into == NONE || cls == find(g, into)) return cls;
@@ -289,7 +311,6 @@ static void new_wide_node(EGraph *g, u32 head, const u32 *kids, u32 arity, u32 c
     const u32 id = new_node(g, head, g->wide_count, NONE, cls, flags | WIDE);
     memmove(g->wide + g->wide_count, kids, arity * sizeof(u32));
     g->wide_count += arity;
-    for (u32 i = 0; i < arity; i++) g->classes[kids[i]].weight++;
     enter(g, hash, id);
 }
 
@@ -298,11 +319,12 @@ static void new_wide_node(EGraph *g, u32 head, const u32 *kids, u32 arity, u32 c
 u32 insert(EGraph *g, u32 head, const u32 *kids, u32 into) {
     const u32 arity = (u32)g->heads[head].arity;
     u32 own[KIDS] = {NONE, NONE, NONE, NONE}, *canonical = own, hash;
-    if (!g->table_room) grow_table(g);
+    make_room(g, 1);
     if (arity <= INLINE) {
         for (u32 i = 0; i < arity; i++) own[i] = find(g, kids[i]);
         const u32 turned = order_kids(g, head, own);
-        return insert_small(g, mix(head, own[0], own[1]), head, arity, own[0], own[1], turned, into);
+        const u32 key = mix(head, own[0], own[1]);
+        return insert_small(g, key, key & (g->table_room - 1), head, own[0], own[1], turned, into, plain_fact(g, head));
     }
     if (arity > KIDS) {
         // behind the place of the node's own copy

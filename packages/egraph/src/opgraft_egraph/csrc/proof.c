@@ -76,8 +76,7 @@ u32 term_of(EGraph *g, u32 head, const u32 *kids) {
         g->classes[term].fact = g->classes[cls].fact;  // for what asks before the next rebuild
         term_made(g, term, head, kids);
         join_terms(g, term, g->node_term[id], BY_CONGRUENCE, 0);
-        g->classes[term].parent = cls;
-        g->classes[cls].weight++;
+        g->parent[term] = cls;
     } else {
         ROOM(g, node_term, node_term_room, g->node_count);
         g->node_term[before] = term;
@@ -158,9 +157,12 @@ void apply_explained(EGraph *g, const Rule *rule, const Path *path) {
     }
     state->added += g->adds - adds;
     const u32 left = slot[rule->root], right = slot[path->result];
-    if (find(g, left) == find(g, right)) return;
+    g->match = g->slot;
+    const int united = unite(g, left, right);
+    g->match = NULL;
+    if (!united) return;
     join_terms(g, left, right, BY_RULE, g->rule);
-    state->united += (u64)unite(g, left, right);
+    state->united++;
 }
 
 // A term as [head, parent in the forest, kind, data, arity, children...].

@@ -15,7 +15,7 @@ static void link_use(EGraph *g, u32 cls, u32 id) {
 
 static inline int is_stale(const EGraph *g, const u32 *kids, u32 arity) {
     u32 stale = 0;
-    for (u32 i = 0; i < arity; i++) stale |= g->classes[kids[i]].parent != kids[i];
+    for (u32 i = 0; i < arity; i++) stale |= g->parent[kids[i]] != kids[i];
     return stale != 0;
 }
 
@@ -36,9 +36,8 @@ static int rekey(EGraph *g, u32 id) {
         n->flags |= DEAD;
         g->stamp[id] = found;  // what it equals, for those that know it by its id
         g->live--;
-        if (g->explain && find(g, n->cls) != find(g, g->nodes[found].cls))
+        if (unite(g, n->cls, g->nodes[found].cls) && g->explain)
             join_terms(g, g->node_term[id], g->node_term[found], BY_CONGRUENCE, 0);
-        unite(g, n->cls, g->nodes[found].cls);
         return 0;
     }
     n->flags ^= swapped;
@@ -47,11 +46,21 @@ static int rekey(EGraph *g, u32 id) {
     return 1;
 }
 
-// Looks at all nodes in turn, for those with a child that lost. `lost` has a bit for each class, so
-// that what is asked of every node is at hand.
-static void sweep(EGraph *g) {
+static void mark_lost(EGraph *g, u32 *marked) {
+    for (; *marked < g->loser_count; ++*marked) {
+        const u32 loser = g->losers[*marked];
+        g->lost[loser >> 5] |= 1u << (loser & 31);
+    }
+}
+
+// Looks at the first so many nodes in turn, for those with a child that lost. `lost` has a bit for
+// each class, so that what is asked of every node is at hand. What loses on the way is marked for the
+// nodes behind, then all of them, which most parents are; returns how many are to be seen again for it.
+static u32 sweep(EGraph *g, u32 count, u32 *marked) {
+    u32 again = 0;
+    mark_lost(g, marked);
     const u32 *lost = g->lost;
-    for (u32 id = 0; id < g->node_count && g->stop != CONFLICT_FOUND; id++) {
+    for (u32 id = 0; id < count; id++) {
         const Node *n = g->nodes + id;
         if (n->kid[0] == NONE) continue;
         if (!(n->flags & WIDE)) {
@@ -59,7 +68,13 @@ static void sweep(EGraph *g) {
             if (!((lost[a >> 5] >> (a & 31) | lost[b >> 5] >> (b & 31)) & 1)) continue;
         }
         rekey(g, id);
+        if (*marked == g->loser_count) continue;
+        if (g->stop == CONFLICT_FOUND) break;
+        mark_lost(g, marked);
+        again = id + 1;
+        count = g->node_count;
     }
+    return again;
 }
 
 // Whether most nodes are new: then to list the uses of all of them takes longer than some sweeps.
@@ -163,15 +178,16 @@ static void follow_uses(EGraph *g, u32 k, int swept) {
 
 static void close_congruence(EGraph *g) {
     if (!g->loser_count) return;
-    u32 done = 0, swept = 0;
+    u32 followed = 0, marked = 0, swept = 0;
     if (sweeps_pay(g)) {
-        for (; done < g->loser_count && swept < SWEEPS; swept++) {
-            for (; done < g->loser_count; done++) g->lost[g->losers[done] >> 5] |= 1u << (g->losers[done] & 31);
-            sweep(g);
+        for (u32 count = g->node_count; count && swept < SWEEPS; swept++) {
+            followed = g->loser_count;
+            count = sweep(g, count, &marked);
             if (g->stop == CONFLICT_FOUND) return;
+            if (!count) followed = g->loser_count;
         }
     }
-    if (done < g->loser_count) follow_uses(g, done, swept > 0);
+    if (followed < g->loser_count) follow_uses(g, followed, swept > 0);
     for (u32 k = 0; k < g->loser_count; k++) {
         const u32 loser = g->losers[k], winner = find(g, loser);
         if (g->priced && g->asked) {
@@ -220,7 +236,9 @@ int eg_linked(EGraph *g) {
     return 1;
 }
 
-void eg_rebuild(EGraph *g) {
-    if (setjmp(g->escape)) return;
-    rebuild(g, 0);
+// 1; 0: two classes conflict, and the graph can be looked at no more; -1: memory is out.
+int eg_rebuild(EGraph *g) {
+    if (g->failed || setjmp(g->escape)) return -1;
+    if (g->stop != CONFLICT_FOUND) rebuild(g, 0);
+    return g->stop != CONFLICT_FOUND;
 }

@@ -49,7 +49,7 @@ void eg_program(EGraph *g, const Program *program) {
 void eg_free(EGraph *g) {
     if (!g) return;
     void *all[] = {
-        g->nodes, g->stamp, g->wide, g->table, g->heads, g->selects, g->masks, g->symbols, g->constants, g->classes, g->facts,
+        g->nodes, g->stamp, g->wide, g->table, g->heads, g->selects, g->masks, g->symbols, g->constants, g->parent, g->classes, g->facts,
         g->plain, g->lost, g->fact_stamp, g->term_stamp, g->best, g->losers, g->touched, g->changed,
         g->renewed, g->rows, g->uses, g->row_span, g->use_span, g->delta, g->delta_first, g->extra,
         g->links, g->buffer, g->queue, g->queued, g->terms, g->term_kids, g->term_table,
@@ -136,10 +136,10 @@ Tally eg_tally(const EGraph *g, u32 rule) {
 
 Counts eg_counts(EGraph *g) {
     u32 classes = 0;
-    for (u32 i = 0; i < g->class_count; i++) classes += g->classes[i].parent == i;
+    for (u32 i = 0; i < g->class_count; i++) classes += g->parent[i] == i;
     const u64 bytes =
         sizeof *g + g->node_room * (sizeof(Node) + 4ull) + g->wide_room * 4ull + g->table_room * (u64)sizeof(Slot) +
-        g->class_room * (4 * 4ull + (g->asked ? sizeof(Best) + 4 : 0)) + g->fact_room * (u64)sizeof(Fact) +
+        g->class_room * (sizeof(Class) + 4ull + (g->asked ? sizeof(Best) + 4 : 0)) + g->fact_room * (u64)sizeof(Fact) +
         g->row_room * (u64)sizeof(Row) + g->use_room * (u64)sizeof(Use) + g->delta_room * (u64)sizeof(Change) +
         g->row_span_room * 2 * (u64)sizeof(Span) + g->link_room * (u64)sizeof(Link) + g->buffer_room * 4 +
         g->term_room * (u64)sizeof(Term);

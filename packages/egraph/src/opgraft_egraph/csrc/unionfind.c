@@ -8,11 +8,13 @@ u32 new_class(EGraph *g) {
             g->term_stamp = grow_beside(g, g->term_stamp, g->class_room, &room, sizeof(u32));
             g->best = grow_beside(g, g->best, g->class_room, &room, sizeof(Best));
         }
+        g->parent = grow_beside(g, g->parent, g->class_room, &room, sizeof(u32));
         g->classes = grow_beside(g, g->classes, g->class_room, &room, sizeof(Class));
         g->class_room = room;
     }
     const u32 cls = g->class_count++;
-    g->classes[cls] = (Class){cls, 1, NONE, g->rule};
+    g->parent[cls] = cls;
+    g->classes[cls] = (Class){NONE, g->rule};
     if (g->asked) {
         g->term_stamp[cls] = g->now + 1;
         g->best[cls] = (Best){-1.0, 0, NONE};
@@ -64,7 +66,9 @@ static void report(EGraph *g, u32 kind, u32 a, u32 b) {
     g->conflict.rule = g->rule != NONE ? g->rule : g->classes[a].blame != NONE ? g->classes[a].blame : g->classes[b].blame;
     g->conflict.a = a;
     g->conflict.b = b;
-    memcpy(g->conflict.slot, g->match ? g->match : g->slot, sizeof g->slot);
+    // of what follows from what is equal, and of callers' unions, there is no match to show
+    if (g->match) memcpy(g->conflict.slot, g->match, sizeof g->slot);
+    else memset(g->conflict.slot, 0xff, sizeof g->slot);
 }
 
 // What is known of one more class or node, of the class `other`, holds for `cls` too.
@@ -86,13 +90,21 @@ int refine_as(EGraph *g, u32 cls, const Fact *by, u32 other) {
 
 int refine(EGraph *g, u32 cls, const Fact *by) { return refine_as(g, cls, by, cls); }
 
+// What it takes to give a class another id: how many nodes are listed as its own, and above it.
+static u32 weight(const EGraph *g, u32 cls) {
+    if (cls >= g->linked_classes) return 0;
+    const Span *rows = g->row_span + cls, *uses = g->use_span + cls;
+    return rows[1].first - rows->first + uses[1].first - uses->first;
+}
+
 // Makes two classes one; returns whether they were two. The heavier one keeps its id. What the
 // loser's nodes and parents need is done by the next rebuild.
 int unite(EGraph *g, u32 a, u32 b) {
     a = find(g, a);
     b = find(g, b);
     if (a == b) return 0;
-    if (g->classes[a].weight < g->classes[b].weight || (g->classes[a].weight == g->classes[b].weight && a > b)) {
+    const u32 heavy = weight(g, a), heavier = weight(g, b);
+    if (heavy < heavier || (heavy == heavier && a > b)) {
         const u32 other = a;
         a = b;
         b = other;
@@ -110,8 +122,7 @@ int unite(EGraph *g, u32 a, u32 b) {
     // the loser's parents see the winner's facts, which may be better than what they saw
     if (g->classes[a].fact != g->classes[b].fact && memcmp(known(g, a), known(g, b), offsetof(Fact, refined)))
         touch(g, a);
-    g->classes[b].parent = a;
-    g->classes[a].weight += g->classes[b].weight;
+    g->parent[b] = a;
     if (g->rule != NONE) g->classes[a].blame = g->rule;
     g->losers[g->loser_count++] = b;
     g->unions++;
@@ -123,18 +134,25 @@ u32 eg_ids(const EGraph *g) { return g->class_count; }
 
 u32 eg_find(EGraph *g, u32 cls) { return find(g, cls); }
 
+// Whether they were two; -1: they conflict, -2: memory is out. A caller's union that is refused
+// leaves the graph as it was; that of a rule ends the run, as do those that the engine makes.
 int eg_unite(EGraph *g, u32 a, u32 b, u32 rule, u32 kind, u32 data) {
-    if (setjmp(g->escape)) return -1;
-    const u32 before = g->rule;
+    if (setjmp(g->escape)) return -2;
+    if (g->stop == CONFLICT_FOUND) return -1;
+    const u32 before = g->rule, stop = g->stop;
     g->rule = rule;
-    const int were_two = find(g, a) != find(g, b);
-    if (g->explain && were_two) {
-        join_terms(g, a, b, kind, data);
-    }
     const int united = unite(g, a, b);
-    if (rule != NONE && rule < g->state_count) g->states[rule].united += (u64)united;
     g->rule = before;
-    return g->stop == CONFLICT_FOUND ? -1 : united;
+    if (g->stop == CONFLICT_FOUND) {
+        if (rule == NONE) {
+            g->conflict.rule = NONE;
+            g->stop = stop;
+        }
+        return -1;
+    }
+    if (united && g->explain) join_terms(g, a, b, kind, data);
+    if (rule != NONE && rule < g->state_count) g->states[rule].united += (u64)united;
+    return united;
 }
 
 // The rule that made the last union of a class, or its first node; NONE: the caller.

@@ -21,7 +21,7 @@ from opgraft_egraph.kernel.pricelist import PriceList
 _UNIT: Final = 1 << 20
 """Prices are whole numbers of this part of one: then sums are exact."""
 
-EFFORT: Final = Effort(steps=4_000, seconds=1.0)
+EFFORT: Final = Effort(steps=4_000, seconds=60.0)
 """Exact where an e-graph is small. The steps decide; the seconds are a safety net."""
 
 
@@ -143,7 +143,7 @@ def _price(
         fact = graph.engine.fact(row.kids[1])
         by = fact.value if fact.number else None
         negative = graph.engine.fact(row.kids[0]).low < 0
-    price = prices.one(op, n.dtype.is_float, by, negative)
+    price = prices.one(op, n.dtype, by, negative)
     if not price:
         return 0
     return round(price * loops.share_of(_mask_of(row, masks)) * _UNIT)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from opgraft.api import GroupOp, Loops, Ops, Target, UOp
+from opgraft.api import DType, GroupOp, Loops, Ops, Target, UOp
 
 _FREE: Final = frozenset(
     {
@@ -36,21 +36,25 @@ class PriceList:
     """A division or modulo by a power of two: a shift, a mask."""
     correction: float = 0.0
     """Besides, for a division or modulo of what may be negative: it is to round down."""
+    in_vectors: float = 1.0
+    """How many times as dear such a division or modulo is in vectors: few machines have the upper
+    halves of products there."""
     beside: float = math.inf
     """x % c where x // c is there: the compiler below takes the rest from the quotient."""
     margin: float = 1.0
     """How many times cheaper another form has to be to be taken."""
 
-    def one(self, op: Ops, floats: bool, by: object = None, negative: bool = False) -> float:
-        """The price of an operation: `by` is its divisor if that is known, `negative` whether
-        what is divided may be below 0."""
+    def one(self, op: Ops, dtype: DType, by: object = None, negative: bool = False) -> float:
+        """The price of an operation: `dtype` is its result's, `by` its divisor if that is known,
+        `negative` whether what is divided may be below 0."""
         if op in _FREE:
             return 0.0
         if op is Ops.IDIV or op is Ops.MOD:
             if isinstance(by, int) and by > 0 and by & (by - 1) == 0:
                 return self.power_of_two
-            return self.table.get(op, self.default) + (self.correction if negative else 0.0)
-        if floats:
+            price = self.table.get(op, self.default) + (self.correction if negative else 0.0)
+            return price * self.in_vectors if dtype.count > 1 and not dtype.is_float else price
+        if dtype.is_float:
             found = self.floats.get(op)
             if found is not None:
                 return found
@@ -63,8 +67,8 @@ class PriceList:
         op = n.op
         if op is Ops.IDIV or op is Ops.MOD:
             a, c = n.src
-            return self.one(op, n.dtype.is_float, c.const_value, bool(a.vmin < 0))
-        return self.one(op, n.dtype.is_float)
+            return self.one(op, n.dtype, c.const_value, bool(a.vmin < 0))
+        return self.one(op, n.dtype)
 
     def graph(
         self,
@@ -76,23 +80,30 @@ class PriceList:
         iteration."""
         total = []
         divided: dict[tuple[UOp, UOp], None] = {}
-        nodes = UOp.sink(*roots).toposort()
+        nodes = dict.fromkeys(n for root in roots for n in root.toposort())
         loops.learn(nodes)
         beside = self.beside
         if beside != math.inf:
             divided = dict.fromkeys((n.src[0], n.src[1]) for n in nodes if n.op is Ops.IDIV)
+        plain: dict[tuple[Ops, DType], float] = {}  # of what has one price wherever it stands
         for n in nodes:
             if inside is not None and not inside(n):
                 continue
-            price = self.node(n)
-            if n.op is Ops.MOD and (n.src[0], n.src[1]) in divided:
-                price = min(price, beside)
+            op = n.op
+            if op is Ops.IDIV or op is Ops.MOD:
+                price = self.node(n)
+                if op is Ops.MOD and (n.src[0], n.src[1]) in divided:
+                    price = min(price, beside)
+            else:
+                key = (op, n.dtype)
+                known = plain.get(key)
+                price = plain[key] = self.one(*key) if known is None else known
             if price:
                 total.append(price * loops.share(n))
         return math.fsum(total)
 
 
-_TRANSCENDENTAL: Final = (Ops.EXP2, Ops.LOG2, Ops.SIN)
+_TRANSCENDENTAL: Final = (Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN)
 
 PLAIN: Final = PriceList(
     "plain",
@@ -117,6 +128,7 @@ CPU: Final = PriceList(
         Ops.MOD: 20.0,
     },
     correction=3.0,
+    in_vectors=2.0,
     beside=2.0,
     margin=1.25,
 )

@@ -61,7 +61,7 @@ class Region:
         return len(self._cut)
 
     def _leaf(self, n: UOp) -> UOp:
-        if n.op in _LEAVES:
+        if n.op in _LEAVES or n.is_const:  # a constant in every lane, too
             return n
         ranges = n.ranges
         if not ranges and (n.dtype.is_index or n.dtype.is_int) and n.dtype.count == 1:

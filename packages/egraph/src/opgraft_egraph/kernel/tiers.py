@@ -29,6 +29,7 @@ from opgraft_egraph.kernel.pricelist import CPU, PriceList
 from opgraft_egraph.kernel.region import Region
 
 if TYPE_CHECKING:
+    from opgraft_egraph.analysis import Analysis
     from opgraft_egraph.graph import EGraph
 
 _PATIENCE: Final = 100.0
@@ -36,6 +37,8 @@ _PATIENCE: Final = 100.0
 machine that hardly runs gets there: what is found does not depend on the time."""
 _CALLS: Final = 80
 """Functions that may have been called when another round begins."""
+_POINTS: Final = 12
+"""Random points at which all members of a class must agree, where the setting SPEC is on."""
 _MATCHES: Final = 64
 _BAN: Final = 2
 
@@ -129,7 +132,7 @@ def explore(
     greedy = graph_rewrite(sink, equalities, name=f"greedy {tier.stage}")
     after_greedy = time.perf_counter()
     times = {"greedy": after_greedy - begin}
-    loops = Loops(sink, greedy)
+    loops = Loops(greedy) if sink is greedy else Loops(sink, greedy)
     cost = prices.graph((greedy,), loops)
     given = cost if sink is greedy else prices.graph((sink,), loops)
     if given < cost:
@@ -176,6 +179,12 @@ def _worth(sink: UOp, tier: Tier, alternatives: EqualitySet) -> bool:
     return any(rewrite(n) is not None for n in sink.toposort() if inside(n))
 
 
+def _fingerprint() -> Analysis:
+    from opgraft_egraph.fingerprint import Fingerprint  # late, as above
+
+    return Fingerprint(_POINTS, floats=settings.FLOAT == "strict")
+
+
 def _saturate(graph: EGraph, budget: Budget) -> str:
     """Rounds while functions are called rarely. What stops it are counts, but for a safety net."""
     from opgraft_egraph.report import Schedule  # late, as above
@@ -183,8 +192,12 @@ def _saturate(graph: EGraph, budget: Budget) -> str:
     limit = budget.seconds * _PATIENCE
     once = Schedule(budget.nodes, 1, limit, _MATCHES, _BAN)
     calls, begin = 0, time.perf_counter()
+    values = _fingerprint() if settings.SPEC else None
     for _ in range(budget.rounds):
         report = graph.run(once)
+        if values is not None:
+            graph.check("values", values)
+            begin = time.perf_counter()  # what checks take is not the rules'
         calls = sum(row.calls for row in report.rules.values())
         if report.stop != "rounds":
             return report.stop

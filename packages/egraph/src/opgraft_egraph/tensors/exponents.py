@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from opgraft.api import DType, Ops, UOp, UPat
 from opgraft_egraph.tensors import forms
-from opgraft_egraph.tensors.forms import EXPONENTIAL, Contraction, Opaque, extents
+from opgraft_egraph.tensors.forms import Contraction, Opaque, extents
 from opgraft_egraph.tensors.law import Law, contraction, law
 from opgraft_egraph.tensors.products import around, operand, replaced
 
@@ -101,7 +101,7 @@ def split(root: UOp, a: UOp, b: UOp) -> UOp | None:
 
 
 def _exponential(below: UPat, dtypes: tuple[DType, ...]) -> UPat:
-    return UPat(Ops.EXP2, dtypes, src=(below,), arg=EXPONENTIAL)
+    return UPat(Ops.EXP, dtypes, src=(below,))
 
 
 def rules(dtypes: tuple[DType, ...]) -> list[Law]:

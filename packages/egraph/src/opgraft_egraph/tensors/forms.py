@@ -9,7 +9,7 @@ axes are dropped when a graph is read and put back when one is written. A term i
   axes, summed over some of them. Products of matrices, of numbers, elementwise ones and sums are
   all of this form, transposed or not, of any rank;
 - an elementwise operation but for MUL of numbers: its own op, its extents as its tag; all operands
-  have them too. EXP2 with the argument "e" is the exponential function;
+  have them too;
 - a join: STACK, arg `Join`: two terms one after the other along an axis;
 - anything else: its own op, arg `Opaque`, which nothing is known of but its shape.
 
@@ -27,8 +27,6 @@ from opgraft.api import DType, GroupOp, Ops, UOp
 
 Extents: TypeAlias = tuple[int, ...]
 
-EXPONENTIAL: Final = "e"
-"""The argument of an EXP2 that is a power of e."""
 GUARD: Final = "guard"
 """The argument of a MIN that keeps a maximum finite, by which exponentials are guarded."""
 
@@ -259,7 +257,7 @@ def plus(a: UOp, b: UOp) -> UOp:
 
 
 def exponential(a: UOp) -> UOp:
-    return elementwise(Ops.EXP2, a.dtype, (a,), EXPONENTIAL)
+    return elementwise(Ops.EXP, a.dtype, (a,))
 
 
 def join(a: UOp, b: UOp, axis: int) -> UOp:

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from opgraft.api import CostModel, GroupOp, Ops, UOp
 from opgraft_egraph.tensors.forms import (
-    EXPONENTIAL,
     Contraction,
     Join,
     Leaf,
@@ -101,7 +100,7 @@ class TensorPrices:
                 read = prod(arg.shapes[0])
                 return read * self.sum + self.of_bytes(read * itemsize) + self.launch
             return float(size)
-        if op is Ops.EXP2 and arg == EXPONENTIAL:
+        if op is Ops.EXP:
             return size * self.exponential
         return size * self.work.get(op, 1.0)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from opgraft.api import DType, GroupOp, Ops, UOp
+from opgraft.api import DType, GroupOp, Ops, UOp, array_shape
 from opgraft_egraph.tensors import forms
 from opgraft_egraph.tensors.cat import joined_parts
-from opgraft_egraph.tensors.forms import EXPONENTIAL, Extents, Hot, Leaf, Opaque, extents, squeezed
+from opgraft_egraph.tensors.forms import Extents, Hot, Leaf, Opaque, extents, squeezed
 from opgraft_egraph.tensors.picks import one_hot_axis
 
 _LOOKED_THROUGH: Final = frozenset(
@@ -35,55 +35,9 @@ class Terms(NamedTuple):
     """Sums and exponentials that were met."""
 
 
-def shape_of(node: UOp) -> Extents:
-    """The shape of an array node; kept with it."""
-    memo = node._memo
-    if memo is not None and "array shape" in memo:
-        return memo["array shape"]  # type: ignore[no-any-return]
-    for n in node.toposort(lambda n: not (n._memo and "array shape" in n._memo)):
-        if not (n._memo and "array shape" in n._memo):
-            n.remember("array shape", _shape(n))
-    assert node._memo is not None
-    return node._memo["array shape"]  # type: ignore[no-any-return]
-
-
-def _shape(n: UOp) -> Extents:
-    op, arg = n.op, n.arg
-    if op in (Ops.CONST, Ops.VAR):
-        return ()
-    if op is Ops.BUFFER:
-        return tuple(arg.shape)
-    if op is Ops.ARANGE:
-        return tuple(arg[0])
-    first: Extents = shape_of(n.src[0])
-    if op in (Ops.RESHAPE, Ops.EXPAND):
-        return tuple(arg)
-    if op is Ops.PERMUTE:
-        return tuple([first[a] for a in arg])
-    if op is Ops.PAD:
-        return tuple([n + before + after for n, (before, after) in zip(first, arg)])
-    if op is Ops.SLICE:
-        return tuple([count for _, count, _ in arg])
-    if op is Ops.WINDOW:
-        axis, size, stride, dilation = arg
-        count = max((first[axis] - dilation * (size - 1) - 1) // stride + 1, 0)
-        return (*first[:axis], count, *first[axis + 1 :], size)
-    if op is Ops.UNWINDOW:
-        return (*first[: arg[0]], arg[4], *first[arg[0] + 1 :])
-    if op is Ops.REDUCE_AXIS:
-        return tuple([n for i, n in enumerate(first) if i not in arg[1]])
-    if op is Ops.GATHER:
-        return shape_of(n.src[1]) + first[1:]
-    return first
-
-
 def is_sum(n: UOp) -> bool:
     """Whether a node is a sum of numbers over axes."""
     return n.op is Ops.REDUCE_AXIS and n.arg[0] is Ops.ADD and forms.is_number(n.dtype)
-
-
-def _is_exponential(n: UOp) -> bool:
-    return n.op is Ops.EXP2 and n.arg == EXPONENTIAL
 
 
 def read(outputs: Sequence[UOp], dtypes: Sequence[DType]) -> Terms:
@@ -92,7 +46,7 @@ def read(outputs: Sequence[UOp], dtypes: Sequence[DType]) -> Terms:
     touched: dict[UOp, bool] = {}
     products = 0
     for n in order:
-        own = (is_sum(n) or _is_exponential(n)) and n.dtype in dtypes
+        own = (is_sum(n) or n.op is Ops.EXP) and n.dtype in dtypes
         products += own
         touched[n] = own or any(touched[s] for s in n.src)
     reader = _Reader(dtypes)
@@ -111,14 +65,14 @@ class _Reader:
         self.originals: Final[dict[tuple[UOp, Extents], UOp]] = {}
 
     def add(self, n: UOp, apart: bool) -> None:
-        made = self._term(n) if apart and 0 not in shape_of(n) and n.src else None
+        made = self._term(n) if apart and 0 not in array_shape(n) and n.src else None
         if made is None:
             made = n if n.op is Ops.CONST else self._leaf(n)
-        self._note(n, made, shape_of(n))
+        self._note(n, made, array_shape(n))
         if made.op is Ops.PERMUTE and -1 not in made.arg.axes:
             # what it is a view of can be read from it
-            size = squeezed(shape_of(n))
-            plain = n if shape_of(n) == size else UOp(Ops.RESHAPE, n.dtype, (n,), size)
+            size = squeezed(array_shape(n))
+            plain = n if array_shape(n) == size else UOp(Ops.RESHAPE, n.dtype, (n,), size)
             self._note(plain, made, size)
             axes = made.arg.axes
             back = tuple([axes.index(i) for i in range(len(axes))])
@@ -131,13 +85,13 @@ class _Reader:
 
     def _leaf(self, n: UOp) -> UOp:
         self.leaves.append(n)
-        size = squeezed(shape_of(n))
+        size = squeezed(array_shape(n))
         arg = Leaf(len(self.leaves) - 1, size, self._hot(n) if n.op is Ops.CAST else None)
         return UOp(Ops.BUFFER if arg.hot is None else Ops.ARANGE, n.dtype, (), arg)
 
     def _hot(self, n: UOp) -> Hot | None:
         """Where the one of each row is, if a leaf has one in each."""
-        shape = shape_of(n)
+        shape = array_shape(n)
         found = one_hot_axis(n, shape) if n.dtype in self.dtypes else None
         if found is None:
             return None
@@ -150,9 +104,9 @@ class _Reader:
         return Hot(place, numbers.dtype, below.arg)
 
     def _term(self, n: UOp) -> UOp:
-        op, shape = n.op, shape_of(n)
+        op, shape = n.op, array_shape(n)
         sources = [self.terms[s] for s in n.src]
-        if any(0 in shape_of(s) for s in n.src):
+        if any(0 in array_shape(s) for s in n.src):
             return self._opaque(n, sources)
         if op is Ops.MUL and forms.is_number(n.dtype):
             return forms.times(*sources)
@@ -161,7 +115,7 @@ class _Reader:
             if joined is not None:
                 return self._joined(n, *joined)
             return forms.elementwise(op, n.dtype, sources, n.arg)
-        if op is Ops.RESHAPE and squeezed(shape) == squeezed(shape_of(n.src[0])):
+        if op is Ops.RESHAPE and squeezed(shape) == squeezed(array_shape(n.src[0])):
             return sources[0]
         if op is Ops.PERMUTE:
             return self._permuted(n, sources[0])
@@ -172,17 +126,17 @@ class _Reader:
         return self._opaque(n, sources)
 
     def _opaque(self, n: UOp, sources: Sequence[UOp]) -> UOp:
-        arg = Opaque(n.arg, tuple([shape_of(s) for s in n.src]), shape_of(n))
+        arg = Opaque(n.arg, tuple([array_shape(s) for s in n.src]), array_shape(n))
         return UOp(n.op, n.dtype, tuple(sources), arg)
 
     def _permuted(self, n: UOp, source: UOp) -> UOp:
-        old = shape_of(n.src[0])
+        old = array_shape(n.src[0])
         place = [i for i, size in enumerate(old) if size != 1]
         axes = [place.index(a) for a in n.arg if old[a] != 1]
-        return forms.view(source, axes, squeezed(shape_of(n)))
+        return forms.view(source, axes, squeezed(array_shape(n)))
 
     def _expanded(self, n: UOp, source: UOp) -> UOp:
-        old, new = shape_of(n.src[0]), shape_of(n)
+        old, new = array_shape(n.src[0]), array_shape(n)
         axes, next_axis = [], 0
         for before, after in zip(old, new):
             if before != 1:
@@ -193,15 +147,15 @@ class _Reader:
         return forms.view(source, axes, squeezed(new))
 
     def _summed(self, n: UOp, source: UOp) -> UOp:
-        old = shape_of(n.src[0])
+        old = array_shape(n.src[0])
         names = [i for i, size in enumerate(old) if size != 1]
         kept = [i for i in names if i not in n.arg[1]]
         return forms.contract([source], [names], old, kept)
 
     def _joined(self, n: UOp, parts: Sequence[UOp], axis: int) -> UOp:
         """The join of some parts. Where one has extent 1 along the axis it stays a choice."""
-        shape = shape_of(n)
-        if n.dtype not in self.dtypes or any(shape_of(part)[axis] == 1 for part in parts):
+        shape = array_shape(n)
+        if n.dtype not in self.dtypes or any(array_shape(part)[axis] == 1 for part in parts):
             return forms.elementwise(n.op, n.dtype, [self.terms[s] for s in n.src], n.arg)
         place = sum(1 for size in shape[:axis] if size != 1)
         made = self.terms[parts[0]]
@@ -210,4 +164,4 @@ class _Reader:
         return made
 
 
-__all__ = ["Terms", "extents", "is_sum", "read", "shape_of"]
+__all__ = ["Terms", "extents", "is_sum", "read"]

@@ -13,14 +13,23 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from opgraft.api import Budget, CostModel, EqualitySet, Optimized, UOp, dtypes, settings
+from opgraft.api import (
+    Budget,
+    CostModel,
+    EqualitySet,
+    Optimized,
+    UOp,
+    array_shape,
+    dtypes,
+    settings,
+)
 from opgraft_egraph.exact import Effort, Problem, solve
 from opgraft_egraph.graph import EGraph
 from opgraft_egraph.language import children, key_of
 from opgraft_egraph.report import Schedule
 from opgraft_egraph.tensors import exponents, joins, picks, products, sums, views
 from opgraft_egraph.tensors.prices import TensorPrices
-from opgraft_egraph.tensors.reading import Terms, read, shape_of
+from opgraft_egraph.tensors.reading import Terms, read
 from opgraft_egraph.tensors.writing import Found, write
 
 HANDICAP: Final = 0.8
@@ -88,7 +97,7 @@ def optimize(sink: UOp, cost: CostModel, budget: Budget, level: str | None = Non
     if found.roots == terms.roots or after > LEAST_GAIN * before:
         return _unchanged(sink, before, stop, begin, times)
     begun = time.perf_counter()
-    made = UOp.sink(*write(found, [shape_of(s) for s in sink.src], terms), arg=sink.arg)
+    made = UOp.sink(*write(found, [array_shape(s) for s in sink.src], terms), arg=sink.arg)
     end = time.perf_counter()
     times = {**times, "write": end - begun}
     return Optimized(made, before, after, stop, end - begin, "egraph", times)

@@ -38,7 +38,7 @@ def elementwise_of_views(root: UOp) -> UOp:
     return forms.elementwise(root.op, root.dtype, root.src, root.arg)
 
 
-_UNARY: Final = (Ops.EXP2,)
+_UNARY: Final = (Ops.EXP,)
 _BINARY: Final = (Ops.ADD, Ops.FDIV)
 """Those that other rules look through; views of others are taken out when they are made."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from opgraft.api import GroupOp, Ops, UOp, dtypes
+from opgraft.api import GroupOp, Ops, UOp, array_shape, dtypes
 from opgraft_egraph.tensors.forms import Contraction, Extents, Join, Leaf, Opaque, View, extents
-from opgraft_egraph.tensors.reading import Terms, shape_of
+from opgraft_egraph.tensors.reading import Terms
 
 
 class Found(NamedTuple):
@@ -71,7 +71,7 @@ class _Writer:
         for n in node.toposort(lambda n: n is node or of[n] not in parts):
             part = parts.get(of[n])
             if part is not None and n is not node:
-                done[n] = self.shown(part, shape_of(n))
+                done[n] = self.shown(part, array_shape(n))
             elif n.src and not isinstance(of[n].arg, Leaf):
                 src = tuple([done[s] for s in n.src])
                 done[n] = n if src == n.src else n.with_src(src)
@@ -107,8 +107,7 @@ class _Writer:
         if op is Ops.CONST:
             return term
         assert op in GroupOp.ALU
-        own = arg if op is Ops.EXP2 else None
-        return UOp(op, term.dtype, tuple([self._plain(s) for s in term.src]), own)
+        return UOp(op, term.dtype, tuple([self._plain(s) for s in term.src]))
 
     def _contracted(self, term: UOp, arg: Contraction) -> UOp:
         stored = self._stored(term, arg)
@@ -159,7 +158,7 @@ def _places(axes: Sequence[int]) -> list[int]:
 
 
 def _reshaped(node: UOp, shape: Extents) -> UOp:
-    return node if shape_of(node) == shape else UOp(Ops.RESHAPE, node.dtype, (node,), shape)
+    return node if array_shape(node) == shape else UOp(Ops.RESHAPE, node.dtype, (node,), shape)
 
 
 def _joined(a: UOp, b: UOp, arg: Join) -> UOp:

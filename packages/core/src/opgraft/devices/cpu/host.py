@@ -155,6 +155,7 @@ def detect(read: Callable[[str], str] = _read) -> Target:
         vector_bytes=vector,
         vector_registers=32 if wide or machine() == "aarch64" else 16,
         dot_units=tuple(dots),
+        prefetch=True,
         cores=count,
         cache_bytes=caches(read),
         # on the stack, which has 8 MB in most threads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -15,28 +16,45 @@ _SHARED: Final = 1 << 20
 
 
 class CpuAllocator(Allocator):
-    """Handles are addresses. `limit` is the most that all buffers may hold together."""
+    """Handles are addresses. `limit` is the most that all buffers may hold together.
+
+    Of blocks up to SMALL bytes the last freed ones are kept on this side of the runtime, for the
+    next of their size: EACH of a size, of SIZES sizes.
+    """
+
+    SMALL: Final = 4096
+    SIZES: Final = 64
+    EACH: Final = 16
 
     def __init__(self, library: Callable[[], Any], limit: int, threads: Callable[[], int]) -> None:
         super().__init__()
         self.limit = limit
         self._load = library
         self._threads = threads
+        self._free: Any = None
+        self._small: dict[int, list[int]] = {}
+        """Freed blocks by their size. All that is done to it are single steps of the interpreter,
+        so that no lock is held when the garbage collector frees a buffer."""
 
     @cached_property
     def _library(self) -> Any:
         """The C runtime: waited for when the first buffer is made."""
         found = self._load()
         found.og_keep(self.limit // 4)
-        # what is called at each launch goes there directly
-        self.free = found.og_free  # type: ignore[method-assign]
+        self._free = found.og_free
         return found
 
     def alloc(self, nbytes: int) -> int:
+        try:
+            return self._small[nbytes].pop()
+        except LookupError:
+            return self._from_runtime(nbytes)
+
+    def _from_runtime(self, nbytes: int) -> int:
         found: int = self._library.og_alloc(nbytes) if nbytes < _SHARED else self._try(nbytes)
         if not found:
             gc.collect()  # buffers may hang in a cycle of dead objects
-            self._library.og_trim()
+            self.trim()
             found = self._try(nbytes)
         if found:
             return found
@@ -52,7 +70,13 @@ class CpuAllocator(Allocator):
         return int(self._library.og_alloc(nbytes))
 
     def free(self, handle: int, nbytes: int) -> None:
-        self._library.og_free(handle, nbytes)
+        kept = self._small.get(nbytes)
+        if kept is None and nbytes <= self.SMALL and len(self._small) < self.SIZES:
+            kept = self._small.setdefault(nbytes, [])
+        if kept is None or len(kept) >= self.EACH:
+            self._free(handle, nbytes)
+        else:
+            kept.append(handle)
 
     def copy_in(self, handle: int, source: memoryview) -> None:
         if source.nbytes < _SHARED:
@@ -80,6 +104,10 @@ class CpuAllocator(Allocator):
         return memoryview(ffi.buffer(pointer, nbytes)).cast("B")
 
     def trim(self) -> None:
+        for nbytes, kept in list(self._small.items()):
+            with suppress(IndexError):  # another thread was faster
+                while kept:
+                    self._free(kept.pop(), nbytes)
         self._library.og_trim()
 
     @property

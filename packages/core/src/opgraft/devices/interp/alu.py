@@ -79,10 +79,12 @@ def _to_odd(nearest: Array, error: Array) -> Array:
     correctly rounded sums, IEEE Transactions on Computers 57, 2008.)
     """
     integer: Any = np.int64 if nearest.dtype == np.float64 else np.int32
-    even = (np.ascontiguousarray(nearest).view(integer) & integer(1)) == 0
-    inexact = (error != 0) & np.isfinite(nearest) & even
-    toward = np.where(error > 0, np.inf, -np.inf).astype(nearest.dtype)
-    return np.where(inexact, np.nextafter(nearest, toward), nearest)
+    bits = np.ascontiguousarray(nearest).view(integer)
+    inexact = (error != 0) & np.isfinite(nearest) & ((bits & integer(1)) == 0)
+    # beside the sign, bits are in the order of magnitudes
+    outward = ((error > 0) == (nearest > 0)) | (nearest == 0)
+    odd: Array = np.where(inexact, bits + np.where(outward, integer(1), integer(-1)), bits)
+    return odd.view(nearest.dtype)
 
 
 def _narrow(value: Array, target: DType) -> Array:
@@ -257,10 +259,24 @@ def _multiply_accumulate(dtype: DType) -> Function:
 
     def run(a: Array, b: Array, c: Array) -> Array:
         # the product of two floats of up to 24 bits is exact in float64
-        total, error = _two_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
+        product, c = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+        if dtype is dtypes.float32:
+            total = product + c
+            if not _halfway(total):
+                return total.astype(np.float32)
+        total, error = _two_sum(product, c)
         return _narrow(_to_odd(total, np.where(np.isfinite(total), error, 0.0)), dtype)
 
     return run
+
+
+def _halfway(value: Array) -> bool:
+    """Whether rounding float64 values again, to float32, may differ from rounding them once: where
+    one is halfway between two float32, or subnormal as one."""
+    bits = np.ascontiguousarray(value).view(np.int64)
+    if ((bits & 0x1FFFFFFF) == 0x10000000).any():
+        return True
+    return bool(((np.abs(value) < 2.0**-126) & (value != 0)).any())
 
 
 _TINY, _HUGE = 2.0**-900, 2.0**900
@@ -361,7 +377,7 @@ _FLOAT: Final[dict[Ops, Function]] = {
 _ROUNDED: Final = frozenset({Ops.ADD, Ops.MUL, Ops.FDIV, Ops.MOD, Ops.SQRT})
 
 OPS: Final = frozenset({Ops.CAST, Ops.BITCAST, Ops.MULACC, *_ALIKE, *_BOOL, *_INTEGER, *_FLOAT})
-"""The operations that exist here; EXP2, LOG2 and SIN are decomposed before."""
+"""The operations that exist here; EXP, EXP2, LOG2 and SIN are decomposed before."""
 
 
 def function_of(op: Ops, dtype: DType, source: DType) -> Function:

@@ -42,6 +42,7 @@ TARGET: Final = Target(
     vector_registers=64,
     max_lanes=1024,
     gather=True,
+    prefetch=True,
     local_bytes=64 << 20,
     max_buffers=1 << 16,
     index_bits=64,

@@ -152,6 +152,15 @@ def _atomic(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     return atomic
 
 
+def _prefetch(n: UOp, slot_of: SlotOf, by: Place) -> Action:
+    """No value comes of it, so nothing is done, wherever the index points."""
+
+    def prefetch(frame: Frame) -> None:
+        return
+
+    return prefetch
+
+
 def _stack(n: UOp, slot_of: SlotOf, by: Place) -> Action:
     slot, sources = slot_of(n), [slot_of(s) for s in n.src]
 
@@ -236,6 +245,7 @@ _ACTIONS: Final[dict[Ops, Callable[[UOp, SlotOf, Place], Action]]] = {
     Ops.EXTRACT: _extract,
     Ops.HREDUCE: _across_lanes,
     Ops.ATOMIC: _atomic,
+    Ops.PREFETCH: _prefetch,
     Ops.BARRIER: _barrier,
     Ops.DOT: dot_action,
     Ops.MATRIX: matrix_action,

@@ -1,10 +1,10 @@
-"""EXP2, LOG2 and SIN by polynomials: ir/elementary.py."""
+"""EXP, EXP2, LOG2 and SIN by polynomials: ir/elementary.py."""
 
 from __future__ import annotations
 
 from opgraft.ir.elementary import expansion
 from opgraft.ir.matcher import PatternMatcher
-from opgraft.ir.ops import Ops
+from opgraft.ir.ops import GroupOp
 from opgraft.ir.pattern import UPat
 from opgraft.ir.uop import UOp
 from opgraft.target import Target
@@ -18,5 +18,5 @@ def polynomial(n: UOp) -> UOp:
 def elementary(target: Target) -> PatternMatcher:
     """The functions that the target does not have: the same graph on every device, so that every
     device gives the same bits. (A renderer that has one renders that graph, too.)"""
-    lacking = [op for op in (Ops.EXP2, Ops.LOG2, Ops.SIN) if op not in target.ops]
-    return PatternMatcher([(UPat(set(lacking), name="n"), polynomial)] if lacking else [])
+    lacking = GroupOp.ELEMENTARY - target.ops
+    return PatternMatcher([(UPat(lacking, name="n"), polynomial)] if lacking else [])

@@ -102,7 +102,7 @@ class _Splitter:
     def _instruction(self, n: UOp) -> None:
         if n.op is Ops.RANGE and is_wide(n.dtype):
             raise LoweringError(f"loop {n.arg[0]} needs 64 bits, which the target lacks")
-        if n.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC):
+        if n.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.PREFETCH):
             self._memory(n)
         elif n.op is Ops.LOCAL and is_wide(n.dtype):
             name, size, space = n.arg
@@ -138,8 +138,13 @@ class _Splitter:
 
     def _memory(self, n: UOp) -> None:
         """A 64-bit element is the words at twice the index, and after it."""
-        value = n if n.op is Ops.LOAD else n.src[2]
         buffer, index = self.single(n.src[0]), self.index(n.src[1])
+        if n.op is Ops.PREFETCH:
+            gate = tuple(self.single(s) for s in n.src[2:])
+            place = index * 2 if is_wide(n.src[0].dtype) else index
+            self._keep(n, n.with_src((buffer, place, *gate)))
+            return
+        value = n if n.op is Ops.LOAD else n.src[2]
         if not is_wide(value.dtype):
             rest = tuple(self.single(s) for s in n.src[2:])
             self._keep(n, UOp(n.op, n.dtype, (buffer, index, *rest), n.arg, n.tag))

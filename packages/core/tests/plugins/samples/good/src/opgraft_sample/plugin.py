@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable, Mapping
 
 from opgraft.api import (
+    Calibration,
     Command,
     CompilerPair,
     CRenderer,
@@ -70,6 +71,11 @@ def opgraft_equalities() -> Mapping[str, EqualitySet]:
     x = UPat.var("x")
     # x ^ x ^ 12345 -> 12345: true, and so odd that no built-in rule has it in one step
     return {"index": EqualitySet([((x ^ 271828) ^ 271828, lambda x: x, "sample_xor_twice")])}
+
+
+def opgraft_calibrations() -> Iterable[Calibration]:
+    height = "sample.height"
+    return [Calibration("waves", "waves, in metres", (height,), lambda device: {height: 1.5})]
 
 
 def opgraft_commands() -> Iterable[Command]:
