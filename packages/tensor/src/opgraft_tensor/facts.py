@@ -16,7 +16,7 @@ from opgraft.target import Target
 from opgraft_tensor.graph import shape
 
 WORK: Final[dict[Ops, float]] = {
-    Ops.EXP: 10.0,
+    Ops.EXP: 20.0,
     Ops.EXP2: 10.0,
     Ops.LOG2: 13.0,
     Ops.SIN: 16.0,
