@@ -154,6 +154,11 @@ def explain(graph: EGraph, a: UOp, b: UOp) -> Explanation:
         raise errors.OpgraftError(
             "this e-graph keeps no proofs", remedy="make it with EGraph(..., explain=True)"
         )
+    with graph.turn:
+        return Explanation(a, b, _steps(graph, a, b))
+
+
+def _steps(graph: EGraph, a: UOp, b: UOp) -> tuple[Step, ...]:
     graph.rebuild()
     first, last = graph.id_of(a), graph.id_of(b)
     if graph.engine.find(first) != graph.engine.find(last):
@@ -170,7 +175,7 @@ def explain(graph: EGraph, a: UOp, b: UOp) -> Explanation:
         after = replaced(here, item.place, right)
         steps.append(_step(graph, item, here, after, left, right))
         here = after
-    return Explanation(a, b, tuple(steps))
+    return tuple(steps)
 
 
 def _node(graph: EGraph, term: int, done: dict[int, object]) -> UOp:

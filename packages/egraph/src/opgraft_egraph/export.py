@@ -15,20 +15,20 @@ def to_json(graph: EGraph, *roots: UOp) -> str:
     `{"nodes": {id: {"op", "cost", "eclass", "children"}}, "root_eclasses": [...]}`; a child is
     named by one node of its class, the first.
     """
-    price = graph.price
-    rows = [(row, graph.label(row)) for row, _ in graph.nodes()]
+    with graph.turn:
+        rows = [(row, graph.label(row), graph.price(row)) for row, _ in graph.nodes()]
+        wanted = [str(graph.class_id(root)) for root in roots or graph.roots]
     first: dict[int, str] = {}
-    for row, _ in rows:
+    for row, _, _ in rows:
         first.setdefault(row.cls, str(row.id))
     nodes: dict[str, Any] = {}
-    for row, label in rows:
+    for row, label, cost in rows:
         nodes[str(row.id)] = {
             "op": label,
-            "cost": price(row),
+            "cost": cost,
             "eclass": str(row.cls),
             "children": [first[kid] for kid in row.kids],
         }
-    wanted = [str(graph.class_id(root)) for root in roots or graph.roots]
     return json.dumps({"nodes": nodes, "root_eclasses": wanted}, indent=1)
 
 

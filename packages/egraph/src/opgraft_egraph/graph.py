@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from opgraft.api import EqualitySet, PatternMatcher, UOp, errors
@@ -21,6 +22,7 @@ from opgraft_egraph.language import children, closed, decode, encode, key_of
 from opgraft_egraph.patterns import describe
 from opgraft_egraph.report import UNLIMITED, Report, Schedule, saturate
 from opgraft_egraph.ruleset import RuleSet, ruleset_of
+from opgraft_egraph.turns import in_turn
 
 _EMPTY: Final = EqualitySet([])
 _ENDLESS: Final = UNLIMITED.limits()
@@ -59,6 +61,8 @@ class EGraph:
         engine: EngineMaker | None = None,
         analyses: Mapping[str, Analysis] | None = None,
     ) -> None:
+        self.turn: Final = threading.RLock()
+        """Held by the thread that is in one of the methods."""
         self.ruleset: Final[RuleSet] = ruleset_of(some_rules(rules))
         self.language: Final = self.ruleset.language
         self.analyses: Final = dict(analyses or {})
@@ -113,6 +117,7 @@ class EGraph:
 
     # ---- growing
 
+    @in_turn
     def add(self, uop: UOp) -> bool:
         """Put a node, and all below it, into the graph; whether it was not there before."""
         if a_node(uop, "what is added") in self.ids:
@@ -202,6 +207,7 @@ class EGraph:
             self._heads[key_of(n)] = len(shown)
             shown.append(n)
 
+    @in_turn
     def merge(self, a: UOp, b: UOp) -> bool:
         """Say that two nodes are equal; whether they were in two classes.
 
@@ -218,6 +224,7 @@ class EGraph:
         self._history.append((a, b))
         return united
 
+    @in_turn
     def rebuild(self) -> None:
         """Let all that follows from what is equal be so; an error where that cannot be."""
         if not self.engine.rebuild():
@@ -225,14 +232,17 @@ class EGraph:
 
     # ---- looking
 
+    @in_turn
     def find(self, uop: UOp) -> UOp:
         """The representative of a node's class: of its members, the one that was added first."""
         return self._representatives()[self.engine.find(self.id_of(uop))]
 
+    @in_turn
     def equal(self, a: UOp, b: UOp) -> bool:
         """Whether two nodes are in one class."""
         return self.engine.find(self.id_of(a)) == self.engine.find(self.id_of(b))
 
+    @in_turn
     def fact(self, uop: UOp) -> Fact:
         """What is known of the values of a node's class."""
         return self.engine.fact(self.id_of(uop))
@@ -244,6 +254,7 @@ class EGraph:
         return found
 
     @property
+    @in_turn
     def classes(self) -> dict[UOp, dict[UOp, None]]:
         """The members of each class, by its representative, in the order in which they came.
 
@@ -326,6 +337,7 @@ class EGraph:
 
     # ---- running
 
+    @in_turn
     def run(self, schedule: Schedule = UNLIMITED) -> Report:
         """Apply the rules until nothing is new or a limit of the schedule is reached.
 
@@ -395,6 +407,7 @@ class EGraph:
                 if cls in before and before[cls] != value:
                     self.engine.touch(cls)
 
+    @in_turn
     def check(self, name: str, analysis: Analysis) -> None:
         """Raise where an analysis says that a class, as it is now, holds different things."""
         self.rebuild()
@@ -409,6 +422,7 @@ class EGraph:
         n = self.shown(row.head)
         return self.built(row, ()) if n is None else n
 
+    @in_turn
     def analysis(self, name: str, uop: UOp) -> Any:
         """The value that an analysis gave the class of a node, in the last round."""
         values = self._values[name]
@@ -421,6 +435,7 @@ class EGraph:
 
     # ---- answers
 
+    @in_turn
     def extract(
         self,
         *roots: UOp,
@@ -431,6 +446,7 @@ class EGraph:
         """The cheapest equals of the roots: the terms of `extraction`, which see."""
         return self.extraction(*roots, cost=cost, prices=prices, effort=effort).terms
 
+    @in_turn
     def extraction(
         self,
         *roots: UOp,
@@ -477,12 +493,13 @@ class EGraph:
             made[row.id] = price(self._node(row))
         return made
 
-    def nodes(self) -> Iterator[tuple[NodeRow, UOp]]:
+    @in_turn
+    def nodes(self) -> list[tuple[NodeRow, UOp]]:
         """Every node of the engine, and the node that it stands for on the cheapest sources."""
         self.rebuild()
-        for row in list(self.engine.dump()):
-            yield row, self._node(row)
+        return [(row, self._node(row)) for row in list(self.engine.dump())]
 
+    @in_turn
     def class_id(self, uop: UOp) -> int:
         """The number of a node's class: it stands until the next merge or round."""
         return self.engine.find(self.id_of(uop))
@@ -499,6 +516,7 @@ class EGraph:
         """What an engine's node costs by itself."""
         return self._cost(self._like(row))
 
+    @in_turn
     def __len__(self) -> int:
         """How many classes there are."""
         return self.engine.counts().classes

@@ -14,6 +14,7 @@ are worked out, and rules can ask whether a class is a number or cannot be 0.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -37,6 +38,7 @@ from opgraft_egraph.exact import USUAL, Effort
 from opgraft_egraph.extraction import CostKind, Extraction, choose
 from opgraft_egraph.proofs import flat
 from opgraft_egraph.report import UNLIMITED, Report, Schedule, saturate
+from opgraft_egraph.turns import in_turn
 
 Tree: TypeAlias = "str | tuple[Tree, ...]"
 _TOKEN: Final = re.compile(r"[()]|[^\s()]+")
@@ -154,6 +156,8 @@ class TermGraph:
         engine: EngineMaker | None = None,
         schedule: Schedule = UNLIMITED,
     ) -> None:
+        self.turn: Final = threading.RLock()
+        """Held by the thread that is in one of the methods."""
         self.rules: Final = tuple(rules)
         self.numbers: Final = numbers
         self.schedule: Final = schedule
@@ -315,6 +319,7 @@ class TermGraph:
             else:
                 self._names.append((str(value), 0))
 
+    @in_turn
     def add(self, term: str | Tree) -> int:
         """The class of a term."""
         tree = parse_term(term) if isinstance(term, str) else term
@@ -338,6 +343,7 @@ class TermGraph:
                 made.append(self.engine.add(self._head(name, len(kids)), kids))
         return made[0]
 
+    @in_turn
     def union(self, a: int, b: int) -> bool:
         """Say that two classes are equal; whether they were two."""
         united = self.engine.unite(a, b)
@@ -345,14 +351,17 @@ class TermGraph:
             raise self._conflict()
         return united
 
+    @in_turn
     def rebuild(self) -> None:
         """Let all that follows from what is equal be so; an error where that cannot be."""
         if not self.engine.rebuild():
             raise self._conflict()
 
+    @in_turn
     def equal(self, a: int, b: int) -> bool:
         return self.engine.find(a) == self.engine.find(b)
 
+    @in_turn
     def fact(self, cls: int) -> Fact:
         """What is known of a class."""
         return self.engine.fact(cls)
@@ -367,6 +376,7 @@ class TermGraph:
 
     # ---- running
 
+    @in_turn
     def run(self, rounds: int = 0, schedule: Schedule | None = None) -> Report:
         """Rounds until nothing is new, or so many, or to the limits of a schedule."""
         plan = schedule or self.schedule
@@ -408,6 +418,7 @@ class TermGraph:
 
     # ---- answers
 
+    @in_turn
     def extract(
         self,
         cls: int,
@@ -418,6 +429,7 @@ class TermGraph:
         """The cheapest term of a class, the first of `extraction`."""
         return self.extraction(cls, prices=prices, cost=cost, effort=effort).terms[0]
 
+    @in_turn
     def extraction(
         self,
         *classes: int,
@@ -442,6 +454,7 @@ class TermGraph:
             done[c] = (name, *[done[k] for k in row.kids]) if row.kids else name
         return choice.of(tuple([print_term(done[self.engine.find(c)]) for c in classes]))
 
+    @in_turn
     def explain(self, a: str, b: str) -> list[str]:
         """The rules by which a term becomes an equal one, in order; "<-" marks those that are
         used from right to left. The graph must have been made with `explain=True`."""
@@ -457,6 +470,7 @@ class TermGraph:
                 found.append("caller")
         return found
 
+    @in_turn
     def classes(self) -> dict[int, list[tuple[str, tuple[int, ...]]]]:
         """The nodes of each class, as (operator, classes of the arguments)."""
         found: dict[int, list[tuple[str, tuple[int, ...]]]] = {}

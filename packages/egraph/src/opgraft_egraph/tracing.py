@@ -68,8 +68,13 @@ def _asks_identity(function: Any, depth: int = 4) -> bool:
             symbols.__name__,
         ):
             found = found or _asks_identity(called, depth - 1)
-    cells = [c.cell_contents for c in function.__closure__ or ()]
-    return found or any(isinstance(c, FunctionType) and _asks_identity(c, depth - 1) for c in cells)
+    for cell in function.__closure__ or ():
+        try:
+            held = cell.cell_contents
+        except ValueError:  # a name that has no value yet: who knows
+            return True
+        found = found or (isinstance(held, FunctionType) and _asks_identity(held, depth - 1))
+    return found
 
 
 # ---- tracing
