@@ -39,6 +39,14 @@ def test_a_small_result_of_much_stays_in_the_cache() -> None:
     assert not streamed(schedule(kernels.column_max(90, 8), SMALL))
 
 
+def test_a_result_of_a_quarter_of_the_cache_is_none_that_stays() -> None:
+    i = kernels.loop(8, "i")
+    out, a = kernels.param(0, 8), kernels.param(1, 900)
+    sink = kernels.kernel("part", out.store(i, a.load(i) + 1.0).end(i))
+    assert streamed(schedule(sink, replace(SMALL, cache_bytes=(64, 128, 4 * 32))))
+    assert not streamed(schedule(sink, replace(SMALL, cache_bytes=(64, 128, 4 * 32 + 1))))
+
+
 def test_tiles_that_read_beside_what_they_store_do_not() -> None:
     i, j = kernels.loop(64, "i"), kernels.loop(64, "j")
     out, a, b = (kernels.param(slot, 64 * 64) for slot in range(3))

@@ -111,7 +111,7 @@ def stream_outputs(sink: UOp, target: Target) -> UOp:
     if read + sum(written.values()) <= room:
         return sink
     for slot, size in written.items():
-        if size * _WORTH > room:
+        if size * _WORTH >= room:
             with suppress(Refused):
                 sink = Stream(slot).apply(sink)
     return sink
