@@ -57,6 +57,23 @@ def test_longer_rows_and_few_rows_stay_as_they_are() -> None:
         assert not any(isinstance(step, Inline) for step in steps)
 
 
+def test_where_nothing_is_read_nothing_is_computed() -> None:
+    """Beyond the buffer's ends there would be nothing to compute it of, either."""
+    i, j, own = kernels.loop(10, "i"), kernels.loop(4, "j"), kernels.loop(2, "own")
+    out, a = kernels.param(0, 40), kernels.param(1, 2)
+    places = kernels.param(2, 2, dtypes.int32)
+    row = UOp(Ops.LOCAL, dtypes.float32, (), ("row", 2, Space.PRIVATE))
+    value = a.load((places.load(own) & 1).cast(dtypes.index)) + 1.0
+    index = i + j * -2
+    inside = (index < 0).eq(False) & (index < 2)
+    read = row.after(row.store(own, value).end(own)).load(index, inside, 0.5)
+    sink = kernels.kernel("windows", out.store(i * 4 + j, read).end(i, j))
+    made = Inline("row").apply(sink)
+    assert not names(made)
+    memory = fill(sink)
+    assert expected(made, memory) == expected(sink, memory)
+
+
 def test_it_refuses_what_is_no_value() -> None:
     with pytest.raises(Refused, match="no buffer that one statement fills"):
         Inline("nothing").apply(prepared(kernels.rows(3, 4)))

@@ -20,7 +20,7 @@ from opgraft.ir.linear import Launch
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.uop import UOp
 from opgraft.opt.axes import buffer_of, closed_by, store_of, target_of
-from opgraft.opt.pad import gated, pad_range
+from opgraft.opt.pad import gated, loads_gated, pad_range
 from opgraft.target import Target
 
 _NAMES: Final = {AxisKind.PARALLEL: "group", AxisKind.THREAD: "thread"}
@@ -249,14 +249,8 @@ def _left_to_one(effect: UOp, made: UOp, condition: UOp) -> UOp:
     """
     nodes = effect.toposort()
     if not any(n.op is Ops.RANGE and n.arg[1] is AxisKind.THREAD for n in nodes):
-        stored = {buffer_of(n.src[0]) for n in nodes if n.op is Ops.STORE}
-        made = made.substitute(
-            {
-                n: gated(n, condition)
-                for n in made.toposort()
-                if n.op is Ops.LOAD and (b := buffer_of(n.src[0])) in stored and _is_shared(b)
-            }
-        )
+        stored = {b for n in nodes if n.op is Ops.STORE and _is_shared(b := buffer_of(n.src[0]))}
+        made = loads_gated(made, condition, lambda n: buffer_of(n.src[0]) in stored)
     store = store_of(made)
     return made.substitute({store: gated(store, condition)})
 

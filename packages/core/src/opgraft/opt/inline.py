@@ -24,6 +24,7 @@ from opgraft.opt.axes import (
     store_of,
 )
 from opgraft.opt.cover import Cover
+from opgraft.opt.pad import loads_gated
 from opgraft.rules.simplify import tidy
 from opgraft.target import Target
 
@@ -52,8 +53,7 @@ class Inline(Action):
         for n in kernel.nodes:
             made = n.with_src(tuple([done[s] for s in n.src]))
             if n.op is Ops.LOAD and n.src[0] is after:
-                value = store_of(done[fill]).src[2]
-                made = substitute_free(value, {store.src[1]: made.src[1]})
+                made = _computed(store_of(done[fill]).src[2], store.src[1], made)
             done[n] = made
         return tidy(done[sink])
 
@@ -61,6 +61,21 @@ class Inline(Action):
 def _is_named(after: UOp, name: object) -> bool:
     buffer = buffer_of(after)
     return buffer.op is Ops.LOCAL and bool(buffer.arg[0] == name)
+
+
+def _computed(value: UOp, loop: UOp, load: UOp) -> UOp:
+    """What a load of the buffer gives, of the value that its elements have in the loop over them.
+
+    Where the load is held back, its index may be none of the buffer's: so is what it would read.
+    """
+    index, *gated_by = load.src[1:]
+    made = substitute_free(value, {loop: index})
+    if not gated_by:
+        return made
+    gate, other = gated_by
+    if gate.dtype.count > 1:
+        raise Refused("it is read by vectors that are held back in part")
+    return gate.where(loads_gated(made, gate), other)
 
 
 # ---- the choice

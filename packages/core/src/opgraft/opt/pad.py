@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import identity
 from opgraft.ir.uop import UOp
@@ -88,6 +90,18 @@ def gate_guards(sink: UOp) -> UOp:
                 made = gated(made, g.src[0].src[0])
         done[n] = made
     return done[sink]
+
+
+def loads_gated(root: UOp, condition: UOp, chosen: Callable[[UOp], bool] | None = None) -> UOp:
+    """`root` with its LOADs, or the chosen ones, held back where the condition does not hold."""
+    done: dict[UOp, UOp] = {}
+    for n in root.toposort():
+        src = tuple([done[s] for s in n.src])
+        made = n if src == n.src else n.with_src(src)
+        if n.op is Ops.LOAD and (chosen is None or chosen(n)):
+            made = gated(made, condition)
+        done[n] = made
+    return done[root]
 
 
 def _is_guard(loop: UOp) -> bool:
