@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opgraft.api import Compiler, Renderer
 
 API: Final = (1, 0)
+HOOKS: Final = ("opgraft_devices", "opgraft_compiler_pairs")
 
 declare("CL_LIBRARY", str, "", "The OpenCL library to load: a name or a path; empty: the system's.")
 declare("CL_PLATFORM", str, "", "Part of the name of the OpenCL platform to use; empty: all.")

@@ -64,6 +64,8 @@ class Target:
     # memory
     cache_bytes: tuple[int, ...] = (32 << 10, 512 << 10, 8 << 20)
     """Per core L1, L2, then shared; or a GPU's equivalents."""
+    line_bytes: int = 64
+    """What caches take from memory at once."""
     local_bytes: int = 256 << 10
     """The most that the LOCAL buffers of one kernel may take (per thread or group)."""
     max_buffers: int = 127

@@ -52,6 +52,7 @@ def test_the_facts_are_read_from_the_system(monkeypatch: pytest.MonkeyPatch) -> 
         f"{cache}0/size": "48K\n",
         f"{cache}0/level": "1\n",
         f"{cache}0/type": "Data\n",
+        f"{cache}0/coherency_line_size": "128\n",
         f"{cache}1/size": "32K\n",
         f"{cache}1/level": "1\n",
         f"{cache}1/type": "Instruction\n",
@@ -67,7 +68,7 @@ def test_the_facts_are_read_from_the_system(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
     target = host.detect(there)
     assert (target.vector_bytes, target.vector_registers, target.cores) == (64, 32, 2)
-    assert target.cache_bytes == (48 << 10, 2 << 20)
+    assert (target.cache_bytes, target.line_bytes) == ((48 << 10, 2 << 20), 128)
     assert dtypes.float32 in target.fma
     assert "avx512vl" in target.arch
     assert host.memory(there) == 1000000
@@ -105,7 +106,7 @@ def test_a_system_that_tells_nothing_gets_facts_that_hold_anywhere(
     target = host.detect(lambda path: "")
     assert target.vector_bytes == 16
     assert target.cores == (os.cpu_count() or 1)
-    assert len(target.cache_bytes) == 3
+    assert (len(target.cache_bytes), target.line_bytes) == (3, 64)
     assert host.memory(lambda path: "") > 0
 
 

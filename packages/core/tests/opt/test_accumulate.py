@@ -112,6 +112,15 @@ def test_blocks_of_columns_go_to_the_cores() -> None:
     assert made[0].arg[1] * 4 <= TARGET.cache_bytes[0] // 2
 
 
+def test_blocks_are_whole_lines_of_the_device() -> None:
+    for line in (64, 256):
+        target = replace(TARGET, line_bytes=line)
+        made = accumulate_columns(columns(Ops.ADD, 64, 4100), target)
+        blocks = [n.arg[1] for n in made.toposort() if n.op is Ops.LOCAL]
+        assert blocks[0] * 4 % line == 0, line
+    assert blocks[0] * 4 % 256 == 0
+
+
 def test_a_vector_times_a_matrix_goes_in_the_order_of_the_matrix() -> None:
     sink = Unroll("i").apply(kernels.matmul(1, 512, 64))
     assert accumulate_columns(sink, TARGET) is not sink

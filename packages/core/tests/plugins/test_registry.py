@@ -42,12 +42,12 @@ def test_a_loaded_plugin_shows_all_that_it_offers(registry: Make) -> None:
     assert row.seconds > 0
     assert row.offers == (
         "device SAMPLE",
-        "pair CPU/SAMPLE",
-        "pair SAMPLE/SAMPLEC",
         "optimizer patient",
-        "equalities index (1)",
         "command sample",
         "calibration waves",
+        "pair CPU/SAMPLE",
+        "pair SAMPLE/SAMPLEC",
+        "equalities index (1)",
     )
 
 

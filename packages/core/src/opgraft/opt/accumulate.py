@@ -108,8 +108,6 @@ class _Passes:
 
 _PASS: Final = 8
 """Rows that one pass over the buffer adds."""
-_LINE: Final = 64
-"""Bytes of a line of a cache."""
 _FAR: Final = 1024
 """Bytes between two steps of a reduction from which its order matters."""
 
@@ -153,7 +151,8 @@ def accumulate_columns(sink: UOp, target: Target) -> UOp:
         return Accumulate(inner.arg[0], name, _PASS).apply(sink)
     # blocks of one size, in whole lines, and a rest beside them
     block = -(-width // -(-width // block))
-    block = -(-block * item // _LINE) * _LINE // item
+    line = target.line_bytes
+    block = -(-block * item // line) * line // item
     sink = Split(name, block).apply(sink)
     for part, reduced in _sums(sink, name):
         sink = Accumulate(reduced, part, _PASS).apply(sink)

@@ -83,8 +83,6 @@ def divisor(index: UOp) -> int:
     return done[index]
 
 
-_LINE: Final = 64
-"""Bytes of a line of a cache."""
 _WORTH: Final = 4
 """Results of less than the last cache over this are read again from there, most likely."""
 
@@ -94,6 +92,7 @@ def stream_outputs(sink: UOp, target: Target) -> UOp:
     than the last of them holds."""
     kernel = Kernel(sink)
     written: dict[int, int] = {}
+    line = target.line_bytes
     read = sum(
         n.arg[1] * n.dtype.itemsize
         for n in {buffer_of(a.node.src[0]): None for a in kernel.accesses if _is_load(a.node)}
@@ -102,7 +101,9 @@ def stream_outputs(sink: UOp, target: Target) -> UOp:
     for effect in kernel.effects:
         store = store_of(effect)
         buffer = buffer_of(store.src[0])
-        if store.op is Ops.STORE and buffer.op is Ops.PARAM and not _is_scattered(kernel, effect):
+        if store.op is not Ops.STORE or buffer.op is not Ops.PARAM:
+            continue
+        if not _is_scattered(kernel, effect, line):
             times = store.src[2].dtype.itemsize
             for loop in closed_by(effect):
                 times *= extent_hint(loop)
@@ -117,7 +118,7 @@ def stream_outputs(sink: UOp, target: Target) -> UOp:
     return sink
 
 
-def _is_scattered(kernel: Kernel, effect: UOp) -> bool:
+def _is_scattered(kernel: Kernel, effect: UOp, line: int) -> bool:
     """Whether an effect stores to several rows in turn, and reads others beside what it stores:
     so many lines are open at once that they would be written in pieces (measured: a third of the
     speed; without the other reads it is none the worse)."""
@@ -125,7 +126,7 @@ def _is_scattered(kernel: Kernel, effect: UOp) -> bool:
     loads = [a for a in kernel.accesses if _is_load(a.node)]
     copies = [r for r in closed_by(effect) if r.arg[1] is AxisKind.UNROLL]
     size = store.src[2].dtype.itemsize
-    far = any(abs(split_stride(store.src[1], r)[1] or 0) * size > _LINE for r in copies)
+    far = any(abs(split_stride(store.src[1], r)[1] or 0) * size > line for r in copies)
     return far and len(loads) > 1
 
 

@@ -20,8 +20,6 @@ _LOAD: Final = 0.15
 """Cycles of each step, and of each load in it, that nothing hides."""
 _PER_CYCLE: Final = 2.0
 """Multiply-adds, and loads, that a core starts in a cycle."""
-_LINE: Final = 64
-"""Bytes that a cache moves at once."""
 _FETCH: Final = 0.5
 """Cycles of a line from the second cache that nothing hides."""
 _MOST_VECTORS: Final = 8
@@ -86,7 +84,7 @@ def _cycles(
     fetched = side
     if (side + single) * extents.depth > target.cache_bytes[0]:
         fetched += single
-    lost = _OVERHEAD + (copies + read) * _LOAD + fetched / _LINE * _FETCH
+    lost = _OVERHEAD + (copies + read) * _LOAD + fetched / target.line_bytes * _FETCH
     return tiles * (max(busy, _LATENCY) + lost)
 
 

@@ -17,8 +17,6 @@ from opgraft.opt.axes import Kernel, constant_extent
 from opgraft.opt.tile import Outermost, Tile
 from opgraft.target import Target
 
-_LINE: Final = 64
-"""Bytes of a line of a cache."""
 _BLOCK: Final = 16
 """Iterations from which a stride is far, and of a block without vectors."""
 _SIDE: Final = 16
@@ -80,7 +78,7 @@ def _in_squares(kernel: Kernel, along: UOp, across: UOp, target: Target) -> UOp 
         return None
     if lanes < 2:
         return None
-    copies = max(1, _LINE // (lanes * max(moved)))
+    copies = max(1, target.line_bytes // (lanes * max(moved)))
     while copies > 1 and (copies * lanes > long or copies * lanes > _COPIES):
         copies //= 2
     tiled = Tile(((along.arg[0], copies, lanes), (across.arg[0], lanes, 1))).apply(kernel.sink)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from opgraft.errors import PluginError
 from opgraft.plugins.plugin import Plugin
 
-T = TypeVar("T")
+
+class Named(Protocol):
+    """What can be offered: it has a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
 
 
 class Claim(NamedTuple, Generic[T]):
@@ -25,9 +33,13 @@ class Claims(Generic[T]):
         self.kind = kind
         self._by_name: dict[str, list[Claim[T]]] = {}
 
-    def add(self, name: str, item: T, plugin: Plugin) -> None:
+    def add(self, item: T, plugin: Plugin) -> None:
         """Record a claim; that it clashes is told when the name is used."""
-        self._by_name.setdefault(name.lower(), []).append(Claim(item, plugin))
+        self._by_name.setdefault(item.name.lower(), []).append(Claim(item, plugin))
+
+    def of(self, plugin: Plugin) -> list[T]:
+        """All that a plugin claims."""
+        return [c.item for found in self._by_name.values() for c in found if c.plugin is plugin]
 
     def find(self, name: str) -> Claim[T] | None:
         """The one claim to a name, None if nobody has it. PluginError if several do."""

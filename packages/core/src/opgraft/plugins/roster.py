@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from opgraft.errors import OpgraftError, PluginError
 from opgraft.plugins.calibration import Calibration
-from opgraft.plugins.claims import Claims, clash
+from opgraft.plugins.claims import Claims, T, clash
 from opgraft.plugins.command import Command
 from opgraft.plugins.discovery import normalized
 from opgraft.plugins.plugin import Plugin, State
@@ -85,49 +85,38 @@ class Roster:
     @functools.cached_property
     def devices(self) -> Claims[DeviceSpec]:
         """Kinds of devices."""
-        claims: Claims[DeviceSpec] = Claims("device")
-        for plugin in self.active:
-            for spec in plugin.devices():
-                claims.add(spec.name, spec, plugin)
-        return claims
+        return self._claims("device", Plugin.devices)
 
     @functools.cached_property
     def optimizers(self) -> Claims[OptimizerSpec]:
         """Optimizers beside the built-in one."""
-        claims: Claims[OptimizerSpec] = Claims("optimizer")
-        for plugin in self.active:
-            for spec in plugin.optimizers():
-                claims.add(spec.name, spec, plugin)
-        return claims
+        return self._claims("optimizer", Plugin.optimizers)
 
     @functools.cached_property
     def commands(self) -> Claims[Command]:
         """Subcommands of the command line."""
-        claims: Claims[Command] = Claims("command")
-        for plugin in self.active:
-            for command in plugin.commands():
-                claims.add(command.name, command, plugin)
-        return claims
+        return self._claims("command", Plugin.commands)
 
     @functools.cached_property
     def calibrations(self) -> Claims[Calibration]:
         """Steps of a calibration."""
-        claims: Claims[Calibration] = Claims("calibration")
-        for plugin in self.active:
-            for step in plugin.calibrations():
-                claims.add(step.name, step, plugin)
-        return claims
+        return self._claims("calibration", Plugin.calibrations)
 
     def pairs(self, device: str) -> Claims[CompilerPair]:
         """Compiler pairs for a kind of device."""
         found = self._pairs.get(device)
         if found is None:
-            found = Claims(f"compiler pair {device}")
-            for plugin in self.active:
-                for pair in plugin.compiler_pairs(device):
-                    found.add(pair.name, pair, plugin)
+            found = self._claims(f"compiler pair {device}", lambda p: p.compiler_pairs(device))
             self._pairs[device] = found
         return found
+
+    def _claims(self, kind: str, offered: Callable[[Plugin], Iterable[T]]) -> Claims[T]:
+        """What the plugins that take part offer of a kind, each under its name."""
+        claims: Claims[T] = Claims(kind)
+        for plugin in self.active:
+            for one in offered(plugin):
+                claims.add(one, plugin)
+        return claims
 
     def equalities(self, stage: str) -> EqualitySet | None:
         """The equalities of all plugins for a stage; the same object every time."""
@@ -232,17 +221,9 @@ class Roster:
         ]
 
     def _offers(self, plugin: Plugin) -> tuple[str, ...]:
-        found: list[str] = []
-        if "devices" in self.__dict__:
-            found += [f"device {spec.name}" for spec in plugin.devices()]
-        for device in self._pairs:
-            found += [f"pair {device}/{pair.name}" for pair in plugin.compiler_pairs(device)]
-        if "optimizers" in self.__dict__:
-            found += [f"optimizer {spec.name}" for spec in plugin.optimizers()]
+        found = [f"{c.kind} {one.name}" for c in self._tables() for one in c.of(plugin)]
+        for device, pairs in self._pairs.items():
+            found += [f"pair {device}/{pair.name}" for pair in pairs.of(plugin)]
         if self._equalities:
             found += [f"equalities {stage} ({len(s)})" for stage, s in plugin.equalities()]
-        if "commands" in self.__dict__:
-            found += [f"command {command.name}" for command in plugin.commands()]
-        if "calibrations" in self.__dict__:
-            found += [f"calibration {step.name}" for step in plugin.calibrations()]
         return tuple(found)

@@ -105,6 +105,12 @@ def caches(read: Callable[[str], str] = _read) -> tuple[int, ...]:
     return tuple(found[level] for level in sorted(found))
 
 
+def line(read: Callable[[str], str] = _read) -> int:
+    """Bytes of a line of the first cache."""
+    size = read("/sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size").strip()
+    return int(size) if size.isdigit() and int(size) else Target.line_bytes
+
+
 def memory(read: Callable[[str], str] = _read) -> int:
     """Bytes of memory that this process may use; half the address space where unknown."""
     bounds = [sys.maxsize]
@@ -158,6 +164,7 @@ def detect(read: Callable[[str], str] = _read) -> Target:
         prefetch=True,
         cores=count,
         cache_bytes=caches(read),
+        line_bytes=line(read),
         # on the stack, which has 8 MB in most threads
         local_bytes=512 << 10,
         op_prices=measured_prices("CPU"),
