@@ -4,7 +4,7 @@
 
 A known expression is built anew and realized: its plan and its kernel are there already. The
 stages of a kernel are those of its first appearance: planning, lowering and rendering (the
-signatures of the matcher that were compiled on the way are counted), and the C compiler; then
+signatures that the matchers met for the first time are counted), and the C compiler; then
 the kernel of a shape that is new, while the matcher knows its rules. Times are seconds of this
 thread on the processor but for the C compiler, which is another process, and is timed by the
 clock.
@@ -87,7 +87,7 @@ class Stages:
 def watched() -> Iterator[Stages]:
     """Stages as they happen: the functions that do them, wrapped while the block runs."""
     found = Stages()
-    originals = (plan.schedule, kernels.lower_and_render, kernels.compiled, Generator.function)
+    originals = (plan.schedule, kernels.lower_and_render, kernels.compiled, Generator.steps)
 
     def planning(*arguments: Any, **named: Any) -> Any:
         begin = time.thread_time()
@@ -108,17 +108,17 @@ def watched() -> Iterator[Stages]:
         found.compiling += time.perf_counter() - begin
         return made
 
-    def function(*arguments: Any) -> Any:
+    def steps(*arguments: Any) -> Any:
         found.signatures += 1
         return originals[3](*arguments)
 
     plan.schedule, kernels.lower_and_render = planning, lowering  # type: ignore[assignment]
-    kernels.compiled, Generator.function = compiling, function  # type: ignore[assignment, method-assign]
+    kernels.compiled, Generator.steps = compiling, steps  # type: ignore[assignment, method-assign]
     try:
         yield found
     finally:
         plan.schedule, kernels.lower_and_render = originals[:2]
-        kernels.compiled, Generator.function = originals[2:]  # type: ignore[method-assign]
+        kernels.compiled, Generator.steps = originals[2:]  # type: ignore[method-assign]
 
 
 def array(*size: int) -> Tensor:

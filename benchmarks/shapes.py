@@ -12,24 +12,18 @@ The least time of each is kept. Results are compared with a float64 reference in
 from __future__ import annotations
 
 import argparse
-import contextlib
-import multiprocessing
 import multiprocessing.connection
 import os
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import turns
 from shape_cases import Case, cases
 from shape_libraries import LIBRARIES, Library, Reference, Unsupported
 
-ENOUGH = 0.02
-"""Seconds of calls that a library has in each of its turns."""
 FAR = 1.2
 """Behind the best peer by more than this, a case is listed again at the end."""
 
@@ -58,7 +52,7 @@ def main() -> int:
         and arguments.case in case.name
     ]
     with tempfile.TemporaryDirectory() as folder:
-        workers = open_all(arguments.libraries.split(","), arguments.threads, Path(folder))
+        workers = turns.open_all(arguments.libraries.split(","), arguments.threads, serve, folder)
         load = os.getloadavg()[0]
         print(
             f"{arguments.threads} threads, load {load:.1f}; "
@@ -80,52 +74,7 @@ def main() -> int:
     return 0
 
 
-@dataclass
-class Worker:
-    """A process with one library, as its master sees it."""
-
-    name: str
-    process: Any
-    pipe: multiprocessing.connection.Connection
-    times: list[float] = field(default_factory=list)
-
-    def ask(self, *message: Any) -> Any:
-        self.pipe.send(message)
-        return self.pipe.recv()
-
-    def close(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self.pipe.send(("stop",))
-        self.process.join()
-
-
-def open_all(names: list[str], threads: int, folder: Path) -> list[Worker]:
-    """A worker for each library that is installed; ours stands first."""
-    count = str(threads)
-    for variable in ("OPGRAFT_CPU_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[variable] = count
-    # JAX computes on all cores that it may use, whatever else it is told; workers inherit these
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
-    context = multiprocessing.get_context("spawn")
-    workers = []
-    for name in names:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(name, theirs, str(folder)), daemon=True)
-        process.start()
-        theirs.close()
-        try:
-            missing = ours.recv()
-        except EOFError:
-            missing = "it ended"
-        if missing:
-            print(f"{name}: left out, {missing}")
-            process.join()
-        else:
-            workers.append(Worker(name, process, ours))
-    return workers
-
-
-def report(case: Case, workers: list[Worker], rounds: int, clock: str) -> float | None:
+def report(case: Case, workers: list[turns.Worker], rounds: int, clock: str) -> float | None:
     """One line; the best peer's time over ours."""
     wanted = reference(case)
     wrong: dict[str, str] = {}
@@ -190,7 +139,7 @@ def serve(name: str, pipe: multiprocessing.connection.Connection, folder: str) -
         if message[0] == "stop":
             return
         if message[0] == "time":
-            pipe.send(timed(call, CLOCKS[message[1]]))
+            pipe.send(min(turns.turn(call, turns.CLOCKS[message[1]])))
             continue
         case = known[message[1]]
         call = None
@@ -221,22 +170,6 @@ def prepared(library: Library, case: Case) -> Any:
         return result
 
     return call
-
-
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-
-
-def timed(call: Any, clock: Callable[[], float]) -> float:
-    """The least time of one call, of as many as a turn has time for."""
-    call()
-    best, begin = float("inf"), time.perf_counter()
-    while True:
-        before = clock()
-        result = call()
-        best = min(best, clock() - before)
-        del result
-        if time.perf_counter() - begin > ENOUGH:
-            return best
 
 
 if __name__ == "__main__":

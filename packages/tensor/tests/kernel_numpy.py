@@ -28,6 +28,7 @@ _ALU: dict[Ops, Any] = {
     Ops.CMPNE: np.not_equal,
     Ops.CMPEQ: np.equal,
     Ops.WHERE: np.where,
+    Ops.MULACC: lambda a, b, c: a * b + c,
     Ops.SQRT: np.sqrt,
     Ops.EXP: np.exp,
     Ops.EXP2: np.exp2,

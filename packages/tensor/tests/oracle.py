@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from opgraft.devices.interp.alu import function_of
 from opgraft.dtype import DType, dtypes
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp, toposort
@@ -110,6 +111,12 @@ def _wide(values: Array, compute: Callable[[Array], Array]) -> Array:
     return compute(values.astype(np.float64 if values.dtype.itemsize < 8 else np.longdouble))
 
 
+def multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c of float32 or float64, rounded once."""
+    dtype = dtypes.float32 if a.dtype == np.float32 else dtypes.float64
+    return function_of(Ops.MULACC, dtype, dtype)(*map(np.asarray, (a, b, c)))
+
+
 _ALU: Final[dict[Ops, Callable[..., Array]]] = {
     Ops.SQRT: np.sqrt,
     Ops.EXP: lambda a: _wide(a, np.exp),
@@ -133,6 +140,7 @@ _ALU: Final[dict[Ops, Callable[..., Array]]] = {
     Ops.CMPNE: np.not_equal,
     Ops.CMPEQ: np.equal,
     Ops.WHERE: np.where,
+    Ops.MULACC: multiply_add,
     Ops.THREEFRY: threefry,
 }
 

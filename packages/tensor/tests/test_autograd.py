@@ -7,6 +7,7 @@ import pytest
 
 from checks import check_gradient, same, value
 from opgraft_tensor import Tensor, einsum, grad
+from opgraft_tensor.algebra import multiply_add
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(3, 4))
@@ -28,6 +29,7 @@ CUBE = RNG.normal(size=(2, 3, 4))
         (lambda a, b: a.minimum(b), (X, Y)), (lambda a: a.clip(-0.5, 0.5), (X,)),
         (lambda a, b: a.logaddexp(b), (X, Y)), (lambda a: a.square(), (X,)),
         (lambda a: a.reciprocal(), (P,)),
+        (lambda a, b: a._new(multiply_add(a.uop, b.uop, a.uop)), (X, Y)),
     ],
 )  # fmt: skip
 def test_arithmetic(function, arrays) -> None:

@@ -274,7 +274,7 @@ def exact_erf(x):
         ("sinh", np.sinh, WIDE, 3),
         ("cosh", np.cosh, WIDE, 3),
         ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), WIDE[WIDE > -80], 3),
-        ("erf", exact_erf, WIDE, 2),
+        ("erf", exact_erf, np.concatenate([WIDE, np.linspace(-4, 4, 4001)]), 1.05),
     ],
 )
 def test_functions_are_accurate(name, exact, domain, limit) -> None:
@@ -317,7 +317,14 @@ def test_functions_of_float64_are_as_good(name) -> None:
 
 def test_half_precision_is_computed_in_float32_and_rounded_once() -> None:
     x = np.linspace(-6, 6, 999).astype(np.float16)
-    for name, exact in (("exp", np.exp), ("tanh", np.tanh), ("erf", exact_erf)):
+    functions = {
+        "exp": np.exp,
+        "tanh": np.tanh,
+        "erf": exact_erf,
+        "silu": lambda v: v / (1 + np.exp(-v)),
+        "softplus": lambda v: np.log1p(np.exp(v)),
+    }
+    for name, exact in functions.items():
         found = value(getattr(Tensor(x), name)())
         assert found.dtype == np.float16
         assert ulps(found, exact(x.astype(np.float64))) <= 0.51

@@ -120,6 +120,85 @@ CASES: dict[str, Case] = {
 }
 
 
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    rows, columns = Tensor.arange(24).reshape(24, 1), Tensor.arange(24)
+    scores = (q @ k.transpose(1, 2)) * 0.25
+    return (columns <= rows).where(scores, -1e30).softmax(-1) @ v
+
+
+def causal_reference(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    scores = np.where(np.tri(24, dtype=bool), q @ k.transpose(0, 2, 1) * 0.25, -1e30)
+    return np.asarray(softmax(scores) @ v)
+
+
+def spread_convolution(x: np.ndarray, w: np.ndarray, step: int, apart: int) -> np.ndarray:
+    side = 2 * apart + 1
+    windows = np.lib.stride_tricks.sliding_window_view(x, (side, side), (2, 3))
+    return np.asarray(
+        np.einsum("ncyxij,ocij->noyx", windows[:, :, ::step, ::step, ::apart, ::apart], w)
+    )
+
+
+ODD: dict[str, Case] = {
+    "causal": Case(numbers(*((2, 24, 16),) * 3), causal, causal_reference, single),
+    "one_query": Case(
+        numbers((3, 1, 16), (3, 37, 16), (3, 37, 16)),
+        attention,
+        lambda q, k, v: softmax(q @ k.transpose(0, 2, 1) * 0.25) @ v,
+        none,
+    ),
+    "batch_turned": Case(
+        numbers((3, 23, 17), (3, 19, 23)),
+        lambda a, b: a.transpose(1, 2) @ b.transpose(1, 2),
+        lambda a, b: a.transpose(0, 2, 1) @ b.transpose(0, 2, 1),
+        single,
+    ),
+    "seventeen": Case(numbers((50, 17), (17, 17)), lambda a, b: a @ b, lambda a, b: a @ b, single),
+    "vector": Case(numbers((70, 90), (90,)), lambda a, b: a @ b, lambda a, b: a @ b, none),
+    "steps": Case(
+        numbers((1, 8, 17, 19), (12, 8, 3, 3)),
+        lambda x, w: x.conv2d(w, stride=2),
+        lambda x, w: spread_convolution(x, w, 2, 1),
+        single,
+    ),
+    "apart": Case(
+        numbers((1, 16, 13, 13), (10, 16, 3, 3)),
+        lambda x, w: x.conv2d(w, dilation=2),
+        lambda x, w: spread_convolution(x, w, 1, 2),
+        single,
+    ),
+    "groups": Case(
+        numbers((2, 8, 9, 9), (16, 2, 3, 3)),
+        lambda x, w: x.conv2d(w, groups=4),
+        lambda x, w: np.concatenate(
+            [
+                spread_convolution(x[:, 2 * g : 2 * g + 2], w[4 * g : 4 * g + 4], 1, 1)
+                for g in range(4)
+            ],
+            1,
+        ),
+        none,
+    ),
+    "several_axes": Case(
+        numbers((5, 33, 7, 9)), lambda a: a.sum((1, 3)), lambda a: a.sum((1, 3)), none
+    ),
+    "cumsum_rows": Case(numbers((3, 150)), lambda a: a.cumsum(1), lambda a: a.cumsum(1), none),
+    "cumsum_columns": Case(numbers((70, 33)), lambda a: a.cumsum(0), lambda a: a.cumsum(0), none),
+    "permuted": Case(
+        numbers((11, 13, 18)),
+        lambda a: a.permute(2, 0, 1) + 0,
+        lambda a: a.transpose(2, 0, 1),
+        none,
+    ),
+    "rows_of": Case(
+        numbers((50, 33)),
+        lambda t: t[Tensor([3, 49, 0, 7, 7])],
+        lambda t: t[[3, 49, 0, 7, 7]],
+        none,
+    ),
+}
+
+
 @pytest.fixture
 def sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The text of every kernel that is loaded."""
@@ -137,8 +216,18 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CASES)
 def test_workloads(name: str, device: str, sources: list[str]) -> None:
+    right(CASES[name], name, device, sources)
+
+
+@pytest.mark.sampled(13)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ODD)
+def test_shapes_off_the_beaten_track(name: str, device: str, sources: list[str]) -> None:
+    right(ODD[name], name, device, sources)
+
+
+def right(case: Case, name: str, device: str, sources: list[str]) -> None:
     """INTERP refuses a kernel over a limit of the device, and reports races of its threads."""
-    case = CASES[name]
     with using(DEVICE="INTERP", INTERP_CC=device, SPEC=1):
         got = case.run(*map(Tensor, case.inputs)).numpy()
     wide = [x if x.dtype == np.int8 else x.astype(np.float64) for x in case.inputs]

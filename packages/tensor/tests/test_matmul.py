@@ -6,6 +6,11 @@ import numpy as np
 import pytest
 
 from checks import same, value
+from opgraft import dtypes, journal
+from opgraft.ir.matrix import DotUnit
+from opgraft.ir.ops import Ops
+from opgraft.lower.pipeline import lower
+from opgraft.target import Target
 from opgraft_tensor import Tensor, einsum
 
 RNG = np.random.default_rng(3)
@@ -81,3 +86,24 @@ def test_einsum_equals_numpy(equation, shapes) -> None:
 def test_wrong_equations_are_named(equation, shapes) -> None:
     with pytest.raises(ValueError, match="einsum"):
         einsum(equation, *[Tensor(np.ones(s)) for s in shapes])
+
+
+def test_a_quantised_product_is_one_kernel_by_dot_instructions() -> None:
+    """Scaled, rounded, clipped and made bytes again where the sums are."""
+    pick = np.random.default_rng(0)
+    a, b = (pick.integers(-128, 128, s).astype(np.int8) for s in ((24, 40), (40, 32)))
+    scale = (pick.random(32) * 1e-2).astype(np.float32)
+
+    def quantised(x: Tensor, y: Tensor, by: Tensor) -> Tensor:
+        total = (x.cast("int32") @ y.cast("int32")).cast("float32") * by
+        return total.round().maximum(-128).minimum(127).cast("int8")
+
+    heard: list[journal.Event] = []
+    with journal.listening(heard.append):
+        got = quantised(Tensor(a), Tensor(b), Tensor(scale)).numpy()
+    (kernel,) = [event for event in heard if event.kind == "kernel"]
+    unit = DotUnit("pairs16", (dtypes.int16, dtypes.int16, dtypes.int32))
+    program = lower(kernel.details["sink"], Target("test", vector_bytes=32, dot_units=(unit,)))
+    assert any(n.op is Ops.DOT for n in program.instructions)
+    total = (a.astype(np.int64) @ b).astype(np.float32) * scale
+    assert np.array_equal(got, np.clip(np.round(total), -128, 127).astype(np.int8))

@@ -265,6 +265,52 @@ def test_few_results_of_many_elements_are_shared_out(
     assert any(16 <= s[0] <= 256 and s[1:] == size[1:] for s in stored if len(s) == len(size))
 
 
+@pytest.mark.parametrize(
+    ("size", "axes", "first"),
+    [
+        ((4096, 4096), (0,), (16, 4096)),
+        ((3, 2048, 700), (1,), (3, 8, 700)),
+        ((64, 64, 4096), (0, 1), (64, 4096)),
+        ((1000, 4, 2048), (0, 1), (16, 2048)),  # not of 1000 blocks, 4 rows each
+        ((512, 4096), (0,), None),
+        ((100, 4096, 64), (1,), None),  # cores share out the 100
+        ((2048, 100_000), (0,), None),
+    ],
+)
+def test_columns_are_summed_in_blocks_of_whole_rows(
+    size: tuple[int, ...], axes: tuple[int, ...], first: tuple[int, ...] | None
+) -> None:
+    """A core that has a part of each row would walk through memory in short pieces."""
+    x = buffer_node(Storage(size, dtypes.float32, "CPU"))
+    found = canonical([graph.reduce_axis(x, Ops.MAX, axes)], lambda _: False)
+    parts = [n for n in found.outputs[0].toposort() if n.op is Ops.MATERIALIZE]
+    assert [graph.shape(n) for n in parts] == ([first] if first else [])
+    assert len(schedule(found.outputs, CPU).kernels) == (2 if first else 1)
+
+
+def test_sums_of_products_stay_whole() -> None:
+    """They have tiles of their own, and read nothing past the caches twice."""
+    left = graph.expand(buffer_node(Storage((2048, 4, 1), dtypes.float32, "CPU")), (2048, 4, 256))
+    right = graph.expand(
+        buffer_node(Storage((2048, 1, 256), dtypes.float32, "CPU")), (2048, 4, 256)
+    )
+    product = graph.elementwise(Ops.MUL, left, right)
+    whole = graph.reduce_axis(product, Ops.ADD, (0,))
+    assert split_reduction(Ops.ADD, (0,), product) is whole
+
+
+def test_what_a_row_has_in_common_costs_nothing_for_each_element() -> None:
+    """The distance to a row's mean is subtracted anew, rather than kept for a second use."""
+    (kernel,) = plan_of([Tensor(np.ones((64, 512), np.float32)).layernorm().uop]).kernels
+    assert not any(n.op is Ops.LOCAL for n in kernel.sink.toposort())
+    for kept in (
+        Tensor(np.ones((64, 512), np.float32)).softmax(),  # exponentials are dear
+        Tensor(np.ones((512, 8), np.float32)).layernorm(),  # each row will be in a lane
+    ):
+        (kernel,) = plan_of([kept.uop]).kernels
+        assert any(n.op is Ops.LOCAL for n in kernel.sink.toposort())
+
+
 def test_a_local_is_filled_outside_of_loops_that_it_does_not_depend_on() -> None:
     """Windows put together and rolled back: a row was computed anew for each of its elements."""
     windows = Tensor(np.zeros((128, 49, 96), np.float32))
@@ -297,3 +343,14 @@ def test_a_scan_does_not_stand_outside_of_its_other_loops() -> None:
     less = graph.elementwise(Ops.CMPLT, scan, graph.expand(rows, (4, 4, 5)))
     for prices in (CPU, Prices(parallel=1, launch=0), Prices(dram=1e3)):
         check([less, rows], prices)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_narrow_integers_are_widened_where_they_are_read(groups: int) -> None:
+    """Stored wider, they would be more to move, and no quicker to load."""
+    x = Tensor(np.ones((1, 17, 19, 23), np.int8)).cast("int32")
+    w = Tensor(np.ones((13, 17, 3, 5), np.int8)).cast("int32")
+    if groups > 1:
+        x, w = x.reshape(17, 1, 19, 23).expand(17, groups, 19, 23), w[:groups, :1]
+    (kernel,) = plan_of([x.conv2d(w, padding=1, groups=groups).uop]).kernels
+    assert not any(n.op is Ops.LOCAL for n in kernel.sink.toposort())

@@ -6,15 +6,19 @@ import gc
 import itertools
 import os
 import sys
+import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 from opgraft import catalog, journal, settings, using
+from opgraft.runtime.buffer import Buffer
 from opgraft_tensor import Tensor, Variable, jit, nn
 from opgraft_tensor.jit import Jit
 from opgraft_tensor.shortcut import Shortcut
+from opgraft_tensor.written import Text
 
 
 def memory(*values: float) -> Tensor:
@@ -214,6 +218,43 @@ def test_variable_sizes_take_the_short_way(long_ways: list[Any]) -> None:
     assert captured.captures == 1
 
 
+def test_replays_of_one_kind_have_a_short_way_each(long_ways: list[Any]) -> None:
+    weight = memory(1.0).requires_grad_()
+    add = jit(lambda x: (weight * x).sum().backward())
+    seen = []
+    for _ in range(6):
+        known = len(long_ways)
+        weight.grad = None
+        for _ in range(2):  # the first makes the gradient, the second adds to it
+            add(memory(2.0))
+        assert weight.grad is not None
+        assert weight.grad.item() == 4
+        seen.append(len(long_ways) - known)
+    assert seen[-2:] == [0, 0]
+    assert add.captures == 2
+
+
+def test_a_short_way_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    captured = jit(lambda x: x + 1)
+    kinds = [memory(*range(n)) for n in range(1, 9)]
+    for _ in range(3):
+        for x in kinds:
+            captured(x)
+    written: list[int] = []
+    original = Text.function
+    monkeypatch.setattr(
+        Text, "function", lambda self, head: (written.append(1), original(self, head))[1]
+    )
+    for _ in range(3):  # more kinds than are told without a key
+        for x in kinds:
+            assert captured(x).tolist() == [n + 1 for n in range(x.size)]
+    for level in ("strict", "unsafe") * 3:
+        with using(FLOAT=level):
+            captured(kinds[0])
+        captured(kinds[0])
+    assert len(written) <= 8
+
+
 def test_forgetting_forgets_the_short_way() -> None:
     captured = jit(lambda x: x + 1)
     for _ in range(5):
@@ -271,8 +312,9 @@ def test_a_replay_goes_through_few_functions() -> None:
     for _ in range(4):
         captured(a, b)
     names = calls_of(captured, a, b)
-    assert len(names) <= 16, names
+    assert len(names) <= 11, names
     assert names.count("holds") <= 2, names  # the settings of the kind, and those of the launches
+    assert "for " not in captured.text
 
 
 def test_further_kernels_cost_no_python() -> None:
@@ -300,6 +342,75 @@ def test_a_size_that_stays_is_bound_once() -> None:
     assert "_bind" not in calls_of(captured, x, n.bind(7))
     assert captured(x, n.bind(2)).tolist() == [1, 2]
     assert captured(x, n.bind(7)).tolist() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_shape_of_variable_size_is_worked_out_once() -> None:
+    n, x = Variable("n", 1, 8), memory(*range(8))
+    captured = jit(lambda x, k: x[:k] + 1)
+    for value in (3, 5, 5, 6):
+        captured(x, n.bind(value))
+    assert "bound" in calls_of(captured, x, n.bind(7))
+    assert "bound" not in calls_of(captured, x, n.bind(7))
+    assert [captured(x, n.bind(value)).shape for value in (2, 7)] == [(n.bind(2),), (n.bind(7),)]
+
+
+def test_a_rate_that_stays_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = memory(1.0).requires_grad_()
+    optimizer = nn.SGD([weight], lr=0.5)
+
+    @jit
+    def step() -> None:
+        weight.sum().backward()
+        optimizer.step()
+
+    for _ in range(4):
+        step()
+    copied = []
+    original = Buffer.copy_in
+    monkeypatch.setattr(
+        Buffer, "copy_in", lambda self, data: (copied.append(1), original(self, data))[1]
+    )
+    for rate, more in ((0.5, 0), (0.25, 1), (0.25, 0), (0.0, 1), (-0.0, 1), (float("nan"), 1)):
+        optimizer.lr, before = rate, len(copied)
+        step()
+        assert len(copied) - before == more, rate
+
+
+def test_threads_that_replay_one_step_lose_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = memory(0.0)
+
+    @jit
+    def step() -> None:
+        total.assign(total + 1)
+
+    for _ in range(4):
+        step()
+    original = Tensor._stand_for_memory
+
+    def slowly(self: Tensor, storage: Any) -> None:
+        time.sleep(0.002)  # in which another thread must not read what is there before
+        original(self, storage)
+
+    monkeypatch.setattr(Tensor, "_stand_for_memory", slowly)
+    threads = [threading.Thread(target=lambda: [step() for _ in range(4)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total.item() == 16
+
+
+def test_the_text_of_a_replay_is_what_is_run() -> None:
+    captured = jit(lambda x, y: x * y)
+    assert captured.text == ""
+    for n in range(4):
+        assert captured(memory(n), memory(2)).item() == 2 * n
+    assert captured.text.startswith("def replay(given, memories, values):")
+    ((shortcut, _),) = captured._shortcuts
+    own = captured.text.split("memory1 = memories[1]\n")[1]
+    assert shortcut.text.endswith(own)  # and asks before whether the arguments are of its kind
+    captured.forget()
+    assert captured.text == ""
 
 
 def test_a_rate_that_changes_and_comes_back_is_the_one_of_the_call() -> None:

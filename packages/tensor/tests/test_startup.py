@@ -37,6 +37,7 @@ UNNEEDED = (
     "opgraft.ir.pattern",
     "opgraft.ir.rewrite",
     "opgraft.ir.rule",
+    "opgraft.ir.steps",
     "opgraft.ir.text",
     "opgraft.ir.trace",
     "opgraft.lower",

@@ -35,6 +35,7 @@ from opgraft.opt.actions import (
     Split,
     Unroll,
 )
+from opgraft.opt.ahead import FetchAhead
 from opgraft.opt.bit_order import BitOrder
 from opgraft.opt.blocks import Blocks, SumInBlocks
 from opgraft.opt.chunks import InChunks
@@ -43,6 +44,7 @@ from opgraft.opt.distribute import Distribute
 from opgraft.opt.dot import Dot
 from opgraft.opt.fold import Fold
 from opgraft.opt.grid_actions import Grid, GroupReduce, Pad, Stage
+from opgraft.opt.grid_scan import GroupScan
 from opgraft.opt.inline import Inline
 from opgraft.opt.matrix import Matrix
 from opgraft.opt.pack import Pack
@@ -195,6 +197,14 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
         trial("picked_rows", Cover("j", 4, 4), Prefetch("i", 1), dtype=dtypes.float64),
         trial("picked_rows", Grid("i"), Prefetch("i.g", 3), dtype=dtypes.int8),
     ),
+    FetchAhead: (
+        trial("matmul", Split("i", 4), Pack(("i.i", "k"), ("i.o",)), Outermost(("i.o", "j")),
+              FetchAhead("pack0", "j")),
+        trial("matmul", Tile((("i", 3, 1), ("j", 1, 8))), Blocks("k", 5),
+              SumInBlocks("k.o", ("i.o", "j.o", "i.u", "j.v")),
+              Pack(("sums0.i.u", "k.i"), ("sums0.k.o", "sums0.i.o")),
+              FetchAhead("pack0", "sums0.j.o"), dtype=dtypes.float64),
+    ),
     Fuse: (
         trial("rows", Fuse("i", "j")),
         trial("transposed", Fuse("i", "j"), Split("i.j", 8)),
@@ -247,6 +257,12 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
         trial("column_maxima", Grid("j"), GroupReduce("k", 4)),
         trial("matmul", Grid("i"), Grid("j"), GroupReduce("k", 4)),
         trial("several_outputs", Grid("i"), GroupReduce("k", 8)),
+    ),
+    GroupScan: (
+        trial("cumulative", Grid("i"), GroupScan("j", 4)),
+        trial("cumulative", Grid("i"), GroupScan("j", 3), dtype=dtypes.int16),
+        trial("cumulative", Grid("i"), GroupScan("j", 2), dtype=dtypes.float16),
+        trial("cumulative", GroupScan("j", 4)),
     ),
     Stage: (
         trial("matmul", Grid("i", 4), Grid("j", 6), Stage(1), Stage(2)),
@@ -330,6 +346,7 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
         trial("widened", Dot(FOURS, "k"), Split("j", 4, VECTOR), dtype=dtypes.int8),
         trial("widened", Dot(FOURS, "k"), Grid("i"), Grid("j", 8), dtype=dtypes.int8),
         trial("widened", Pad("k", 8), Dot(PAIRS, "k"), dtype=dtypes.int16),
+        trial("widened", Dot(PAIRS, "k"), Fold("k.o", 4, 1), dtype=dtypes.int8),
     ),
     InChunks: (
         trial("elementwise", Parallel("i"), InChunks(4)),  # the last chunk is shorter
@@ -380,7 +397,7 @@ def lacks(actions: tuple[Action, ...], target: Target) -> str:
             if lanes > target.max_lanes:
                 return f"{target.name} has no vectors of {lanes} lanes"
         grids += isinstance(action, Grid)
-        if isinstance(action, (Grid, GroupReduce)):
+        if isinstance(action, (Grid, GroupReduce, GroupScan)):
             threads *= action.threads
         if isinstance(action, Split) and action.kind is THREAD:
             threads *= action.factor
@@ -466,6 +483,7 @@ def _proposals(
         if target.group_dims:
             choices += [Grid(name, pick.choice((1, 2, 4, 8)))] * 3
             choices += [GroupReduce(name, pick.choice((2, 4, 8))), Split(name, 2, THREAD)]
+            choices.append(GroupScan(name, pick.choice((2, 4))))
             choices.append(Stage(pick.randint(0, 3), pick.choice(("", second.arg[0])), 1))
         elif target.parallel is not None:
             choices.append(Parallel(name))

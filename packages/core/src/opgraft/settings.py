@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from typing import (
     TYPE_CHECKING,
@@ -37,6 +37,7 @@ from typing import (
     cast,
 )
 
+from opgraft import setting_forms as forms
 from opgraft.errors import SettingError
 from opgraft.forking import ForkLock
 
@@ -77,124 +78,57 @@ class Setting(NamedTuple, Generic[T]):
         return cast(T, get(self.name))
 
 
-# ---- forms of values
-
-
-def _flag(value: object) -> bool:
-    if isinstance(value, str):
-        word = value.strip().lower()
-        if word in ("1", "true", "yes", "on"):
-            return True
-        if word in ("0", "false", "no", "off"):
-            return False
-    elif isinstance(value, int) and value in (0, 1):
-        return bool(value)
-    raise ValueError("0 or 1")
-
-
-def _optional_flag(value: object) -> bool | None:
-    return None if value is None else _flag(value)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, (str, os.PathLike)):
-        return os.fspath(value)
-    raise ValueError("a string")
-
-
-def _count(value: object) -> int:
-    """A number of things, 0 or more."""
-    try:
-        number = int(value) if isinstance(value, (str, int)) else -1
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise ValueError("a whole number, 0 or more")
-    return number
-
-
-_SIZE: Final = re.compile(r"\s*(\d+)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
-
-
-def _size(value: object) -> int:
-    """Bytes: 1000000, "512M", "2 GiB"."""
-    found = _SIZE.fullmatch(str(value)) if isinstance(value, (str, int)) else None
-    if found is None:
-        raise ValueError('a size in bytes such as 500000, "512M" or "2G"')
-    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[found[2].upper()]
-
-
-def _names(value: object) -> tuple[str, ...] | None:
-    """A list of names: "a,-b" or ("a", "-b")."""
-    if value is None:
-        return None
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, Iterable):
-        raise ValueError('a list such as "this,-that"')
-    result = tuple(str(p).strip().lower() for p in parts)
-    return tuple(p for p in result if p)
-
-
 def one_of(*choices: str) -> Callable[[object], str]:
     """A converter for a setting that takes one of a few words (case does not matter)."""
 
     def convert(value: object) -> str:
-        word = value.strip().lower() if isinstance(value, str) else value
+        given = value.strip().lower() if isinstance(value, str) else value
         for choice in choices:
-            if word == choice.lower():
+            if given == choice.lower():
                 return choice
-        near = _close(str(value), choices, 1, 0.5)
+        near = forms.closest(str(value), choices, 1, 0.5)
         hint = f" (nearest: {near[0]})" if near else ""
         raise ValueError("one of " + ", ".join(choices) + hint)
 
     return convert
 
 
-def _word(value: object) -> str:
-    if isinstance(value, str):
-        return value.strip()
-    raise ValueError("a name")
-
-
-def _lower_word(value: object) -> str:
-    return _word(value).lower()
-
-
 _CONVERTERS: Final[Mapping[type, tuple[str, Callable[[object], Any]]]] = {
-    bool: ("0 or 1", _flag),
-    int: ("a number", _count),
-    str: ("text", _text),
+    bool: ("0 or 1", forms.flag),
+    int: ("a number", forms.count),
+    str: ("text", forms.text),
 }
 
 _ROWS: Final[tuple[Setting[Any], ...]] = (
     Setting("DEBUG", "0..4", 0, "How much to print: 1 kernels and times, 2 and sources, "
-            "3 and instructions, 4 and every rewrite.", _count),
+            "3 and instructions, 4 and every rewrite.", forms.count),
     Setting("DEVICE", "a device", "", "The default device, such as CPU or CPU:0; empty: the "
-            "first, by priority, that opens.", _word),
+            "first, by priority, that opens.", forms.word),
     Setting("OPTIMIZER", "a name", "auto", "Who simplifies: greedy, egraph or any that a plugin "
-            "registers; auto: egraph where installed, else greedy.", _lower_word),
+            "registers; auto: egraph where installed, else greedy.", forms.lower_word),
     Setting("EGRAPH", "0 or 1", None, "Short form: 1 is OPTIMIZER=egraph, 0 is "
-            "OPTIMIZER=greedy; unset: OPTIMIZER decides.", _optional_flag),
+            "OPTIMIZER=greedy; unset: OPTIMIZER decides.", forms.optional_flag),
     Setting("PLUGINS", "names", None, 'Which plugins may load, by entry point or distribution: '
-            '"a,b" only these, "-a" all but this; empty: none; unset: all.', _names, empty=True),
+            '"a,b" only these, "-a" all but this; empty: none; unset: all.', forms.names,
+            empty=True),
     Setting("CACHE", "a folder", "", "Where compiled kernels are kept; empty: the platform's "
-            "cache folder; off: nowhere.", _text),
+            "cache folder; off: nowhere.", forms.text),
     Setting("CACHE_SIZE", "bytes", 2 << 30, "The most that the cache folder may hold, such as "
-            "512M or 2G; the least recently used goes first.", _size),
+            "512M or 2G; the least recently used goes first.", forms.size),
     Setting("CALIBRATION", "a file", "", "Where `opgraft calibrate` keeps what operations cost on "
-            "a device; empty: the platform's configuration folder; off: nowhere.", _text),
+            "a device; empty: the platform's configuration folder; off: nowhere.", forms.text),
     Setting("FLOAT", "a level", "strict", "What may be done to float arithmetic: strict, reassoc "
             "(rounding may differ), unsafe (identities that lose digits or nan).",
             one_of("strict", "reassoc", "unsafe")),
     Setting("SEARCH", "a number", 0, "Schedules that each round of a search keeps: new kernels are "
-            "measured with many schedules; 0: no search, the heuristic's is taken.", _count),
-    Setting("SPEC", "0 or 1", False, "Check the graph after every pass.", _flag),
+            "measured with many schedules; 0: no search, the heuristic's is taken.", forms.count),
+    Setting("SPEC", "0 or 1", False, "Check the graph after every pass.", forms.flag),
     Setting("TRACE", "a file", "", "Write what was compiled and run, with times, to this file "
-            "(Chrome trace JSON, for Perfetto).", _text),
+            "(Chrome trace JSON, for Perfetto).", forms.text),
     Setting("CPU_THREADS", "a number", 0, "Threads that run CPU kernels; 0: one per core that "
-            "this process may use.", _count),
+            "this process may use.", forms.count),
     Setting("CC", "a compiler", "", "The compiler of this device, by the name that `opgraft "
-            "devices` shows; nothing else is tried. Empty: the first that works.", _word,
+            "devices` shows; nothing else is tried. Empty: the first that works.", forms.word,
             family=True),
 )  # fmt: skip
 
@@ -303,13 +237,7 @@ def _row(name: str) -> Setting[Any]:
 def nearest(name: str) -> list[str]:
     """Known names that are spelt like this one, the nearest first."""
     names = [*_table, *(f"CPU_{f}" for f in _families)]
-    return _close(name.upper(), names, 3, 0.6)
-
-
-def _close(word: str, choices: Iterable[str], most: int, cutoff: float) -> list[str]:
-    import difflib  # late: only an error needs it, and every process imports this module
-
-    return difflib.get_close_matches(word, list(choices), most, cutoff)
+    return forms.closest(name.upper(), names, 3, 0.6)
 
 
 def _unknown(name: str) -> SettingError:

@@ -69,6 +69,23 @@ def test_a_call_that_would_reach_beyond_its_arguments_is_refused(
         device.prepare([(kernel, buffers, variables)])
 
 
+def test_a_lone_launch_uses_the_block_of_the_last_one(device: CpuDevice) -> None:
+    kernel = increment(device, 64)
+    one, other = floats(device, 0, size=64), floats(device, 5, size=64)
+    kernel.run([one])
+    blocks = list(kernel._blocks)
+    with pytest.raises(DeviceError, match="takes 1 buffers"):
+        kernel.run([one, other])  # leaves nothing behind
+    kernel.run([other])
+    device.run_list([(kernel, [other], ())])
+    assert (read(one) == 1).all()
+    assert (read(other) == 7).all()
+    assert len(blocks) == len(kernel._blocks) == 1
+    there = weakref.ref(kernel)
+    del kernel
+    assert there() is None  # not even the garbage collector is needed
+
+
 def test_a_library_without_the_kernel_is_refused(device: CpuDevice) -> None:
     with pytest.raises(DeviceError, match="no function 'other'"):
         load(device, "other", "void kernel(void){}")

@@ -196,16 +196,35 @@ def test_the_runtime_has_no_races_and_no_stray_accesses(tmp_path: Path, sanitize
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_threads_that_come_late_are_not_asked_again_for_a_while(tmp_path: Path) -> None:
-    """By a clock of the test's: 2,000 small kernels, 100 us apart. After each time that the other
-    thread is late they stay whole twice as long: 1, 2, 4, ... ms."""
+def own_program(name: str, folder: Path, *arguments: str) -> list[int]:
+    """The numbers that a C program beside this file prints, which has the runtime in it."""
     compiler = shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no compiler of whole programs is here")
-    source, program = Path(__file__).with_name("late.c"), tmp_path / "late"
+    source, program = Path(__file__).with_name(f"{name}.c"), folder / name
     flags = ["-O1", "-w", "-pthread", f"-I{FOLDER}"]
     subprocess.run([compiler, *flags, str(source), "-o", str(program)], check=True)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
-    asked, whole = map(int, re.findall(r"\d+", done.stdout))
+    done = subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    return [int(number) for number in re.findall(r"\d+", done.stdout)]
+
+
+def test_threads_that_come_late_are_not_asked_again_for_a_while(tmp_path: Path) -> None:
+    """By a clock of the test's: 2,000 small kernels, 100 us apart. After each time that the other
+    thread is late they stay whole twice as long: 1, 2, 4, ... ms."""
+    asked, whole = own_program("late", tmp_path)
     assert 6 <= asked <= 9
     assert asked + whole == 2000
+
+
+@pytest.mark.parametrize(("milliseconds", "most"), [(2, 1024 // 4), (20, 1024 // 20)])
+def test_who_loses_a_core_holds_up_one_part_alone(
+    tmp_path: Path, milliseconds: int, most: int
+) -> None:
+    """A thread is gone in the middle of its first part until the caller has done the rest: with
+    halves handed out beforehand it would be half of the kernel. Parts of a large kernel take a
+    millisecond at most."""
+    held, done = own_program("held", tmp_path, str(milliseconds * 1_000_000))
+    assert held + done == 1024
+    assert held <= most

@@ -14,6 +14,7 @@ import pytest
 from opgraft.dtype import dtypes
 from opgraft.ir import codegen, uop
 from opgraft.ir.intern import live_nodes
+from opgraft.ir.loops import split_stride, stride_of
 from opgraft.ir.matcher import EqualitySet, PatternMatcher, signature
 from opgraft.ir.ops import Ops
 from opgraft.ir.pattern import UPat
@@ -119,13 +120,13 @@ def test_rewriting_again_compiles_no_signature(monkeypatch: pytest.MonkeyPatch) 
 
     graph_rewrite(graph("first"), sym)
     made: list[Any] = []
-    original = codegen.Generator.function
+    original = codegen.Generator.steps
 
     def counted(self: codegen.Generator, *arguments: Any) -> Any:
         made.append(arguments)
         return original(self, *arguments)
 
-    monkeypatch.setattr(codegen.Generator, "function", counted)
+    monkeypatch.setattr(codegen.Generator, "steps", counted)
     graph_rewrite(graph("second"), sym)
     assert made == []
 
@@ -145,13 +146,12 @@ def test_the_quick_look_at_sources_leaves_out_no_rule_that_can_match(
     nodes += [f * 0.0, f * 1.0, f + -0.0, f * f, (f * 2.0).cast(dtypes.int32), b & b, b ^ True]
     nodes += [b.where(x, y), b.where(x, x), (b ^ True).where(f, f * 2.0), x.maximum(y), x.eq(y)]
 
-    def sources() -> dict[Any, list[str]]:
+    def sources() -> dict[Any, list[Any]]:
         generator = codegen.Generator(sym.rules)
-        found: dict[Any, list[str]] = {}
+        found: dict[Any, list[Any]] = {}
         for n in nodes:
             kind, *known = signature(n)  # type: ignore[misc]
-            generator.function(kind, list(known))
-            found[kind, *known] = list(generator._functions)
+            found[kind, *known] = [tries for _, tries in generator.text(kind, known).rules]
         return found
 
     quick = sources()
@@ -279,3 +279,13 @@ def test_rewriting_an_index_graph_takes_a_bounded_number_of_nodes_and_calls() ->
     assert 0 < found[validity._inside.__code__] <= 40
     again = calls_of(lambda: graph_rewrite(done[0], sym))
     assert again.total() < 40
+
+
+def test_to_ask_for_a_stride_makes_no_node() -> None:
+    loops = [UOp.range(9, name) for name in "abc"]
+    place = loops[0] * 81 + loops[1] * 9 + loops[2]
+    place.ranges  # noqa: B018
+    found = calls_of(lambda: [stride_of(place, loop) for loop in loops])
+    assert [stride_of(place, loop) for loop in loops] == [81, 9, 1]
+    assert found[make.__code__] == found[UOp.const.__code__] == 0
+    assert split_stride(place, loops[2]) == (loops[0] * 81 + loops[1] * 9, 1)

@@ -15,6 +15,7 @@ from opgraft.errors import RewriteError
 from opgraft.ir import EqualitySet, GroupOp, Ops, PatternMatcher, UOp, UPat
 from opgraft.ir.matcher import _MOST_SIGNATURES, signature
 from opgraft.ir.pattern import floats, index, ints
+from opgraft.ir.steps import made_of
 
 x, y, c = UPat.var("x"), UPat.var("y"), UPat.cvar("c")
 n, m = UOp.variable("n", 0, 9), UOp.variable("m", 0, 9)
@@ -362,6 +363,11 @@ def test_compiled_and_interpreted_agree_on_random_graphs_and_patterns(seed: int)
         calls += len(wanted)
         seen.clear()
         assert matcher.rewrite(node) is expected
+        assert list(dict.fromkeys(seen)) == wanted
+        seen.clear()
+        # in one piece, as when its signature is met often
+        text = matcher.table.generator.text(node.kind, [s.kind for s in node.src])
+        assert (made_of(text)(node, None) if text.rules else None) is expected
         assert list(dict.fromkeys(seen)) == wanted
         seen.clear()
         # without the kinds of the sources, as when the table is full

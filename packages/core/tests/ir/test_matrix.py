@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
+from kernel_forms.units import DOCUMENTED, Formula
 from opgraft import DType, dtypes
 from opgraft.errors import SpecError
 from opgraft.ir import Ops, UOp
@@ -23,138 +22,6 @@ f16, f32, bf16, i8, i32 = (
     dtypes.int32,
 )
 
-# each with the formulas of its manual: (lane, register) -> (row, column)
-Formula = Callable[[int, int], tuple[int, int]]
-_A, _B, _C = SIDES["a"], SIDES["b"], SIDES["c"]
-
-
-def _mma_row(lane: int, i: int) -> int:
-    return lane // 4 + (0 if i < 2 or 4 <= i < 6 else 8)
-
-
-def _tile8(lane: int, i: int) -> tuple[int, int]:
-    quad = lane // 4
-    return (quad & 4) + (lane // 2) % 4, (quad & 2) * 2 + (lane % 2) * 2 + i
-
-
-DOCUMENTED: list[tuple[MatrixUnit, dict[Operand, Formula]]] = [
-    (
-        # PTX ISA, "Matrix fragments for mma.m16n8k16", .f16
-        MatrixUnit(
-            "mma.m16n8k16",
-            (16, 8, 16),
-            (f16, f16, f32),
-            32,
-            MatrixLayout((("k", 4, 2), ("m", 8, 1)), (("k", 2, 1), ("m", 2, 8), ("k", 2, 8))),
-            MatrixLayout((("k", 4, 2), ("n", 8, 1)), (("k", 2, 1), ("k", 2, 8))),
-            MatrixLayout((("n", 4, 2), ("m", 8, 1)), (("n", 2, 1), ("m", 2, 8))),
-        ),
-        {
-            "a": lambda t, i: (_mma_row(t, i), t % 4 * 2 + i % 2 + (0 if i < 4 else 8)),
-            "b": lambda t, i: (t % 4 * 2 + i % 2 + (0 if i < 2 else 8), t // 4),
-            "c": lambda t, i: (t // 4 + (0 if i < 2 else 8), t % 4 * 2 + i % 2),
-        },
-    ),
-    (
-        # PTX ISA, "Matrix fragments for mma.m8n8k16", .s8
-        MatrixUnit(
-            "mma.m8n8k16",
-            (8, 8, 16),
-            (i8, i8, i32),
-            32,
-            MatrixLayout((("k", 4, 4), ("m", 8, 1)), (("k", 4, 1),)),
-            MatrixLayout((("k", 4, 4), ("n", 8, 1)), (("k", 4, 1),)),
-            MatrixLayout((("n", 4, 2), ("m", 8, 1)), (("n", 2, 1),)),
-        ),
-        {
-            "a": lambda t, i: (t // 4, t % 4 * 4 + i),
-            "b": lambda t, i: (t % 4 * 4 + i, t // 4),
-            "c": lambda t, i: (t // 4, t % 4 * 2 + i),
-        },
-    ),
-    (
-        # MFMA, V_MFMA_F32_32X32X8F16: wavefronts of 64; the rows of the result in fours
-        MatrixUnit(
-            "mfma.32x32x8",
-            (32, 32, 8),
-            (f16, f16, f32),
-            64,
-            MatrixLayout((("m", 32, 1), ("k", 2, 4)), (("k", 4, 1),)),
-            MatrixLayout((("n", 32, 1), ("k", 2, 4)), (("k", 4, 1),)),
-            MatrixLayout((("n", 32, 1), ("m", 2, 4)), (("m", 4, 1), ("m", 4, 8))),
-        ),
-        {
-            "a": lambda t, i: (t % 32, t // 32 * 4 + i),
-            "b": lambda t, i: (t // 32 * 4 + i, t % 32),
-            "c": lambda t, i: (8 * (i // 4) + 4 * (t // 32) + i % 4, t % 32),
-        },
-    ),
-    (
-        # WMMA of RDNA3: lanes 16 .. 31 hold again what lanes 0 .. 15 do; rows alternate
-        MatrixUnit(
-            "wmma.16x16x16",
-            (16, 16, 16),
-            (f16, f16, f32),
-            32,
-            MatrixLayout((("m", 16, 1), ("", 2, 0)), (("k", 16, 1),)),
-            MatrixLayout((("n", 16, 1), ("", 2, 0)), (("k", 16, 1),)),
-            MatrixLayout((("n", 16, 1), ("m", 2, 1)), (("m", 8, 2),)),
-        ),
-        {
-            "a": lambda t, i: (t % 16, i),
-            "b": lambda t, i: (i, t % 16),
-            "c": lambda t, i: (2 * i + t // 16, t % 16),
-        },
-    ),
-    (
-        # simdgroup_matrix of 8 x 8, as `thread_elements` gives it: all three alike
-        MatrixUnit(
-            "simdgroup.8x8x8",
-            (8, 8, 8),
-            (f32, f32, f32),
-            32,
-            MatrixLayout((("k", 2, 2), ("m", 4, 1), ("k", 2, 4), ("m", 2, 4)), (("k", 2, 1),)),
-            MatrixLayout((("n", 2, 2), ("k", 4, 1), ("n", 2, 4), ("k", 2, 4)), (("n", 2, 1),)),
-            MatrixLayout((("n", 2, 2), ("m", 4, 1), ("n", 2, 4), ("m", 2, 4)), (("n", 2, 1),)),
-        ),
-        dict.fromkeys(("a", "b", "c"), _tile8),
-    ),
-    (
-        # cl_intel_subgroup_matrix_multiply_accumulate, ..._f16_f16_matrix_mad_k16, short8, int8,
-        # float8 in subgroups of 16: a's columns and b's columns lie over the work-items
-        MatrixUnit(
-            "mad_k16",
-            (8, 16, 16),
-            (f16, f16, f32),
-            16,
-            MatrixLayout((("k", 16, 1),), (("m", 8, 1),)),
-            MatrixLayout((("n", 16, 1),), (("k", 16, 1),)),
-            MatrixLayout((("n", 16, 1),), (("m", 8, 1),)),
-        ),
-        {
-            "a": lambda t, i: (i, t),
-            "b": lambda t, i: (i, t),
-            "c": lambda t, i: (i, t),
-        },
-    ),
-    (
-        # the same for i8, mad_k32: each short of a holds two neighbours, each int of b four
-        MatrixUnit(
-            "mad_k32",
-            (8, 16, 32),
-            (i8, i8, i32),
-            16,
-            MatrixLayout((("k", 16, 2),), (("k", 2, 1), ("m", 8, 1))),
-            MatrixLayout((("n", 16, 1),), (("k", 32, 1),)),
-            MatrixLayout((("n", 16, 1),), (("m", 8, 1),)),
-        ),
-        {
-            "a": lambda t, i: (i // 2, 2 * t + i % 2),
-            "b": lambda t, i: (i, t),
-            "c": lambda t, i: (i, t),
-        },
-    ),
-]
 UNIT = DOCUMENTED[0][0]
 DOT = DotUnit("dot4", (i8, i8, i32))
 

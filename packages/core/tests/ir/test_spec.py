@@ -43,6 +43,7 @@ def test_a_kernel_is_legal() -> None:
     check(a_kernel(filled.load(0) + filled.load(1)), "kernel")
     scan = UOp(Ops.SCAN, F32, (DATA.load(ROW), ROW), Ops.ADD)
     check(a_kernel(scan), "kernel")
+    check(a_kernel(UOp(Ops.MULACC, F32, (DATA.load(ROW), F, F))), "kernel")
 
 
 BROKEN_NODES = [

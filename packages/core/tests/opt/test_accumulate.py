@@ -14,9 +14,9 @@ from opgraft.catalog import Device
 from opgraft.ir import AxisKind, Ops, Space, UOp
 from opgraft.lower.pipeline import lower
 from opgraft.opt.accumulate import Accumulate, accumulate_columns
-from opgraft.opt.actions import Refused, Unroll
+from opgraft.opt.actions import Refused, Split, Unroll
 from opgraft.opt.axes import Kernel
-from opgraft.opt.heuristic import schedule
+from opgraft.opt.heuristic import choose, schedule
 from opgraft.runtime import compile_kernel
 from opgraft.target import Target
 
@@ -110,6 +110,37 @@ def test_blocks_of_columns_go_to_the_cores() -> None:
     made = [n for n in program.instructions if n.op is Ops.LOCAL and n.arg[1] > 1]
     assert len(made) == 1
     assert made[0].arg[1] * 4 <= TARGET.cache_bytes[0] // 2
+
+
+def test_rows_stay_whole_where_loops_around_them_are_enough_for_the_cores() -> None:
+    """The longer a walk through memory, the better a processor foresees it."""
+
+    def side_by_side(sink: UOp, target: Target) -> int:
+        made = accumulate_columns(sink, target)
+        return max(n.arg[1] for n in made.toposort() if n.op is Ops.LOCAL)
+
+    def blocks(width: int) -> UOp:
+        b, j, k = kernels.loop(8, "b"), kernels.loop(width, "j"), kernels.over(64, "k")
+        out, a = kernels.param(0, 8 * width), kernels.param(1, 8 * 64 * width)
+        value = a.load((b * 64 + k) * width + j).reduce(Ops.ADD, k)
+        return kernels.kernel("blocks", out.store(b * width + j, value).end(b, j))
+
+    alone = columns(Ops.ADD, 64, 8192)
+    assert side_by_side(blocks(8192), TARGET) == 8192
+    assert side_by_side(alone, replace(TARGET, cores=1)) == 8192
+    assert side_by_side(alone, TARGET) == TARGET.cache_bytes[0] // 4 // 4
+    assert side_by_side(alone, replace(TARGET, cores=16)) == 8192 // 16
+    assert side_by_side(blocks(8192), replace(TARGET, cores=64)) < 8192
+    assert side_by_side(blocks(1 << 16), TARGET) * 4 <= TARGET.cache_bytes[1] // 4
+
+
+@pytest.mark.parametrize(("width", "rows"), [(256, 1), (260, 8), (512, 8), (4096, 8)])
+def test_rows_of_one_page_are_added_one_by_one(width: int, rows: int) -> None:
+    """Several walks within a page are not foreseen; what is left of a row is work of each pass."""
+    made = choose(columns(Ops.ADD, 64, width), replace(TARGET, cores=1))
+    assert [a.at_once for a in made if isinstance(a, Accumulate)] == [rows]
+    copies = [a.factor for a in made if isinstance(a, Split) and a.kind is AxisKind.UNROLL]
+    assert copies == ([4] if rows == 1 else [])
 
 
 def test_blocks_are_whole_lines_of_the_device() -> None:

@@ -98,8 +98,23 @@ def test_a_sum_in_blocks_is_the_sum(steps: tuple[Action, ...]) -> None:
     same(sink, made)
 
 
+def test_sums_begin_with_the_first_block() -> None:
+    """Nothing clears the buffer: what is in it is not read then."""
+    made = apply_all(product(4, 9, 7), STEPS["blocks that don't divide"])
+    stores = [n for n in made.toposort() if n.op is Ops.STORE and n.src[0].op is Ops.LOCAL]
+    (so_far,) = [n for n in stores[0].toposort() if n.op is Ops.LOAD and n.src[0].op is Ops.LOCAL]
+    assert len(stores) == 1
+    assert [r.arg[0] for r in so_far.src[2].ranges] == ["sums0.k.o"]
+
+
 def test_sums_in_blocks_are_refused_with_a_reason() -> None:
     sink = product(7, 11, 12)
+    i, empty = kernels.loop(7, "i"), UOp.range(UOp.variable("n", 0, 5), "k", AxisKind.REDUCE)
+    inner = kernels.over(4, "m")
+    total = kernels.param(1, 20).load(empty * 4 + inner).reduce(Ops.ADD, empty, inner)
+    maybe = kernels.kernel("maybe", kernels.param(0, 7).store(i, total).end(i))
+    with pytest.raises(Refused, match="may have no iteration"):
+        SumInBlocks("k", ("i",)).apply(maybe)
     with pytest.raises(Refused, match="nothing is left"):
         SumInBlocks("k", ("i",)).apply(sink)
     with pytest.raises(Refused, match="no single REDUCE"):

@@ -184,3 +184,75 @@ def test_compiled_products_are_exact(left: DType, shape: tuple[int, int, int]) -
     buffers[0].copy_out(memoryview(arrays[0].view(np.uint8)))
     wanted = a.astype(np.int32) @ b.astype(np.int32)
     assert np.array_equal(arrays[0].reshape(wanted.shape), wanted)
+
+
+# ---- words of what lies in memory
+
+
+def loads(program: LinearProgram, dtype: DType = i8) -> dict[int, int]:
+    """LOADs of elements of a dtype, by how many they move."""
+    found: dict[int, int] = {}
+    for n in program.instructions:
+        if n.op is Ops.LOAD and n.dtype.scalar is dtype:
+            found[n.dtype.count] = found.get(n.dtype.count, 0) + 1
+    return found
+
+
+def test_rows_are_packed_as_they_lie_and_converted_in_vectors() -> None:
+    """Sixteen bytes become eight words of two, 32 of four; nothing is packed byte by byte."""
+    assert loads(right_on(PAIRS, (12, 192, 32))) == {8: 2, 16: 1}
+    assert set(loads(right_on(CPU, (12, 192, 32)))) == {8, 32}
+
+
+def matrix_vector(rows: int, depth: int, at: int = 0) -> UOp:
+    """A matrix times a vector, of bytes; the product is kept in slot `at`, as what is there is."""
+    i, k = loop(rows, "i"), over(depth, "k")
+    a, b = param(1, rows * depth, i8), param(2, depth, i8)
+    value = (a.load(i * depth + k).cast(i32) * b.load(k).cast(i32)).reduce(Ops.ADD, k)
+    out = param(at, rows * depth if at else rows, i8 if at else i32)
+    kept = value.cast(i8) if at else value
+    return kernel("vector", out.store(i * depth if at else i, kept).end(i))
+
+
+@pytest.mark.parametrize("target", [CPU, PAIRS], ids=["fours", "pairs"])
+def test_a_matrix_times_a_vector_is_words_as_they_lie(target: Target) -> None:
+    program = lower(matrix_vector(9, 128), target)
+    assert units(program) == {target.dot_units[0].name}
+    assert set(loads(program)) == {8 * target.dot_units[0].depth}
+    a, b = memory((9, 1, 128), i8, i8)
+    got = np.zeros(9, np.int32)
+    execute(program, [got, a.reshape(-1), b.reshape(-1)])
+    assert np.array_equal(got, a.astype(np.int32) @ b[:, 0].astype(np.int32))
+
+
+def test_numbers_that_are_known_to_be_narrow_are_factors() -> None:
+    """Zero points: 0 .. 255 less 7 fits two bytes, -128 .. 127 less 3 as well."""
+    m, n, k = 12, 192, 32
+    i, j, depth = loop(m, "i"), loop(n, "j"), over(k, "k")
+    x = param(1, m * k, u8).load(i * k + depth).cast(i32) + -7
+    y = param(2, k * n, i8).load(depth * n + j).cast(i32) + 3
+    total = (x * y).reduce(Ops.ADD, depth)
+    sink = kernel("points", param(0, m * n, i32).store(i * n + j, total).end(i, j))
+    program = lower(sink, PAIRS)
+    assert units(program) == {"pairs16"}
+    assert set(loads(program, u8)) == {16}
+    a, b = memory((m, n, k), u8, i8)
+    got = np.zeros(m * n, np.int32)
+    execute(program, [got, a.reshape(-1), b.reshape(-1)])
+    assert np.array_equal(got.reshape(m, n), (a.astype(np.int32) - 7) @ (b.astype(np.int32) + 3))
+    with pytest.raises(Refused, match="the factors are not such"):
+        Dot(FOURS8, "k").apply(sink)
+
+
+def test_words_that_are_shorter_than_a_vector_or_torn_are_no_gain() -> None:
+    for depth in (8, 127):
+        assert units(lower(matrix_vector(9, depth), PAIRS)) == set()
+
+
+def test_an_array_that_the_kernel_stores_to_is_read_element_by_element() -> None:
+    program = lower(matrix_vector(9, 128, at=1), PAIRS)
+    assert units(program) == set()
+    sink = matrix_vector(9, 128, at=1)
+    made = Dot(PAIRS16, "k").apply(sink)
+    vectors = {n.src[0].arg[0] for n in made.toposort() if n.op is Ops.LOAD and n.dtype.count > 1}
+    assert vectors == {2}

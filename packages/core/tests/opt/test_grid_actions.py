@@ -20,6 +20,7 @@ from opgraft.lower.pipeline import lower
 from opgraft.opt.actions import Action, Fuse, Innermost, Refused, Split, apply_all
 from opgraft.opt.axes import Kernel
 from opgraft.opt.grid_actions import Grid, GroupReduce, Pad, Stage
+from opgraft.opt.grid_scan import GroupScan
 from opgraft.target import Target
 
 THREAD, UNROLL, VECTOR = AxisKind.THREAD, AxisKind.UNROLL, AxisKind.VECTOR
@@ -66,6 +67,34 @@ def test_every_reduction_can_be_shared(op: Ops) -> None:
     sink = kernel("shared", param(0, 1).store(0, value.reduce(op, k)))
     agree(sink, GroupReduce("k", 16))
     agree(sink, GroupReduce("k", 64))
+
+
+@pytest.mark.parametrize(("width", "threads"), [(64, 4), (70, 32), (45, 7), (16, 8)])
+def test_a_scan_is_shared_by_the_threads_of_a_group(width: int, threads: int) -> None:
+    program = agree(kernels.cumulative(3, width), Grid("i"), GroupScan("j", threads))
+    assert program.launch == ((3,), (threads,))
+    assert any(n.op is Ops.BARRIER for n in program.instructions)
+
+
+@pytest.mark.parametrize("op", [Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN])
+def test_every_scan_can_be_shared(op: Ops) -> None:
+    j = loop(37, "j")
+    value = (param(1, 37).load(j) < 10.0).where(
+        UOp.const("float32", 1.0), UOp.const("float32", 2.0)
+    )
+    running = UOp(Ops.SCAN, value.dtype, (value, j), op)
+    agree(kernel("shared", param(0, 37).store(j, running + 1.0).end(j)), GroupScan("j", 8))
+
+
+def test_a_scan_that_cannot_be_shared_is_refused() -> None:
+    rows, grid = kernels.cumulative(8, 20), Grid("i", 4)
+    for sink, action, why in (
+        (rows, GroupScan("j", 11), "no two iterations for each of 11"),
+        (grid.apply(rows), GroupScan("j", 4), "scans over j of their own"),
+        (kernels.row_sum(3, 20), GroupScan("k", 4), "range k is not scanned"),
+    ):
+        with pytest.raises(Refused, match=why):
+            action.apply(sink)
 
 
 def test_rows_of_threads_each_share_a_sum_of_their_own() -> None:
@@ -151,6 +180,7 @@ EVERY = [
     Grid("i", 32),
     Pad("k", 4),
     GroupReduce("k", 64),
+    GroupScan("j", 32),
     Stage(2, "k.o", 1),
     Split("j", 8, THREAD),
 ]

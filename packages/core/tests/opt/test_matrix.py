@@ -12,6 +12,7 @@ from kernel_forms import kernels
 from kernel_forms.execute import interpret
 from kernel_forms.kernels import kernel, loop, over, param
 from kernel_forms.memory import expected, fill, parameters
+from kernel_forms.units import DOCUMENTED
 from opgraft import DType, dtypes
 from opgraft.devices.interp.executor import execute
 from opgraft.devices.invented import LANES32, LANES64, TARGETS
@@ -237,6 +238,19 @@ def test_products_use_the_unit_for_their_dtypes(
     assert group_bytes(program) > 0
     schedule = schedule_of(sink, target)
     assert lower(scheduled(sink, *schedule), target) == program
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("unit", [u for u, _ in DOCUMENTED], ids=lambda u: u.name)
+@pytest.mark.parametrize("shape", [(33, 40, 50)])
+def test_units_of_real_devices_multiply(unit: MatrixUnit, shape: tuple[int, int, int]) -> None:
+    """By the layouts of their manuals, staged and padded, within the limits of such a device."""
+    device = LANES32 if unit.threads <= 32 else LANES64
+    target = replace(device, lanes=unit.threads, matrix_units=(unit,), local_bytes=64 << 10)
+    program = agree(product(*shape, unit.dtype("a"), unit.dtype("c"), bias=True), target=target)
+    assert set(units(program)) == {unit.name}
+    assert over_limits(program, target) == ()
+    assert group_bytes(program) > 0
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)

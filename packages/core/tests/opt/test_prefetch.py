@@ -190,9 +190,9 @@ def test_it_refuses_iterations_that_may_be_none() -> None:
 
 def test_other_actions_come_before_it() -> None:
     made = Prefetch("i", 4).apply(taken())
-    with pytest.raises(Refused, match="Prefetch comes last"):
+    with pytest.raises(Refused, match="it comes last"):
         Parallel("i").apply(made)
-    with pytest.raises(Refused, match="Prefetch comes last"):
+    with pytest.raises(Refused, match="it comes last"):
         Split("j", 4).apply(made)
 
 

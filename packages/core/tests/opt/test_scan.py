@@ -46,8 +46,12 @@ def test_one_addition_a_vector_waits_for_the_vector_before() -> None:
     program = lower(kernels.cumulative(2, 64), CPU)
     loads = [n for n in program.instructions if n.op is Ops.LOAD and n.src[0].op is Ops.PARAM]
     assert {n.dtype.count for n in loads} == {8}
-    carried = [n for n in program.instructions if n.op is Ops.STORE and n.src[0].op is Ops.LOCAL]
-    assert all(n.src[2].dtype.count == 1 for n in carried)
+    stores = [n for n in program.instructions if n.op is Ops.STORE and n.src[0].op is Ops.LOCAL]
+    (carried,) = [n for n in stores if n.src[2].op is Ops.ADD]
+    before, own = carried.src[2].src
+    assert before.op is Ops.LOAD
+    assert before.src[0] is carried.src[0]
+    assert before not in own.toposort()
 
 
 def test_a_short_row_goes_one_by_one() -> None:

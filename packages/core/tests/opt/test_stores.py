@@ -34,6 +34,14 @@ def test_a_kernel_that_touches_more_than_the_last_cache_holds_stores_past_it() -
     assert not streamed(schedule(kernels.elementwise(64), roomy))
 
 
+def test_what_fills_the_last_cache_leaves_no_room_for_its_result() -> None:
+    size = sum(n.arg[1] * 4 for n in kernels.elementwise(64).toposort() if n.op is Ops.PARAM)
+    full = replace(SMALL, cache_bytes=(64, 128, size))
+    assert streamed(schedule(kernels.elementwise(64), full))
+    roomy = replace(SMALL, cache_bytes=(64, 128, size + 1))
+    assert not streamed(schedule(kernels.elementwise(64), roomy))
+
+
 def test_a_small_result_of_much_stays_in_the_cache() -> None:
     """Whoever wants it next finds it there."""
     assert not streamed(schedule(kernels.column_max(90, 8), SMALL))

@@ -120,16 +120,33 @@ def test_a_long_sum_goes_in_blocks_and_a_short_one_whole() -> None:
 
 
 def test_a_block_of_columns_hides_what_is_fetched_for_it() -> None:
-    """Sixteen vectors of columns use each value of the other factor; they take a quarter of the
-    second cache, beside their sums."""
+    """Thirty-two vectors of columns use each value of the other factor, and take half of the second
+    cache; half as many where there is little room for sums beside them."""
     sink = matmul(1000, 2048, 2048)
-    (columns,) = [b.size for b in steps(sink, ONE_CORE, Blocks) if b.name == "j.o"]
-    (depth,) = [b.size for b in steps(sink, ONE_CORE, Blocks) if b.name == "k"]
-    ((_, vectors, lanes),) = (p for p in steps(sink, ONE_CORE, Tile)[0].parts if p[0] == "j")
-    assert columns * vectors == 16
-    assert depth * columns * vectors * lanes * 4 <= ONE_CORE.cache_bytes[1] // 4
-    made = [n for n in schedule(prepared(sink), ONE_CORE).toposort() if n.op is Ops.LOCAL]
-    assert sum(n.arg[1] * 4 for n in made) <= ONE_CORE.cache_bytes[1]
+    for room, wide in ((2 << 20, 32), (256 << 10, 16)):
+        target = replace(ONE_CORE, local_bytes=room)
+        (columns,) = [b.size for b in steps(sink, target, Blocks) if b.name == "j.o"]
+        (depth,) = [b.size for b in steps(sink, target, Blocks) if b.name == "k"]
+        ((_, vectors, lanes),) = (p for p in steps(sink, target, Tile)[0].parts if p[0] == "j")
+        assert columns * vectors == wide
+        assert depth * columns * vectors * lanes * 4 <= target.cache_bytes[1] // 2
+        made = [n for n in schedule(prepared(sink), target).toposort() if n.op is Ops.LOCAL]
+        assert sum(n.arg[1] * 4 for n in made) <= room
+
+
+def test_all_rows_share_a_block_of_columns_where_there_is_room_for_their_sums() -> None:
+    """Else it would be packed for each block of rows anew."""
+    roomy = replace(ONE_CORE, local_bytes=2 << 20)
+    assert "i.o" not in [b.name for b in steps(matmul(1000, 2048, 2048), roomy, Blocks)]
+    (rows,) = [b.size for b in steps(matmul(4000, 2048, 2048), roomy, Blocks) if b.name == "i.o"]
+    assert 6 * rows >= 1000
+
+
+def test_blocks_of_a_sum_are_of_one_size_where_that_is_near() -> None:
+    """Loops of one extent move whole vectors."""
+    for depth, block in ((1024, 256), (1536, 256), (1000, 250), (1021, 256)):
+        found = steps(matmul(600, 1024, depth), replace(ONE_CORE, local_bytes=2 << 20), Blocks)
+        assert [b.size for b in found if b.name == "k"] == [block]
 
 
 SMALL = replace(TARGET, vector_bytes=16, cache_bytes=(1024, 8192, 1 << 20))
@@ -137,19 +154,20 @@ SMALL = replace(TARGET, vector_bytes=16, cache_bytes=(1024, 8192, 1 << 20))
 
 
 def test_cores_share_blocks_of_rows_where_columns_are_few() -> None:
-    """Else each had one or two parts, and waited for the other's last."""
-    sink = matmul(150, 64, 80)
+    """Else each had one or two parts, and waited for the other's last. So tall are blocks of rows
+    that packing is little beside their products."""
+    sink = matmul(1100, 64, 80)
     (fused,) = [f for f in steps(sink, SMALL, Fuse) if f.outer == "j.o.o"]
     assert fused == Fuse("j.o.o", "i.o.o")
     tiled = tile_products(sink, SMALL)
     (shared,) = [r for r in Kernel(tiled).ranges if r.arg[1] is AxisKind.PARALLEL]
     assert (constant_extent(shared) or 0) >= 4 * SMALL.cores
-    many = matmul(150, 2000, 80)  # columns alone are enough
-    assert not [f for f in steps(many, SMALL, Fuse) if f.outer == "j.o.o"]
+    for other in (matmul(1100, 2000, 80), matmul(900, 64, 80)):  # columns are enough; rows too few
+        assert not [f for f in steps(other, SMALL, Fuse) if f.outer == "j.o.o"]
     draw = np.random.default_rng(7)
-    a, b = (draw.integers(-3, 4, shape).astype(np.float32) for shape in ((150, 80), (80, 64)))
+    a, b = (draw.integers(-3, 4, shape).astype(np.float32) for shape in ((1100, 80), (80, 64)))
     fixed = sink.replace(arg=KernelInfo("shared", schedule_of(sink, SMALL)))
-    found = run(fixed, a, b, out=np.zeros((150, 64), np.float32))
+    found = run(fixed, a, b, out=np.zeros((1100, 64), np.float32))
     np.testing.assert_array_equal(found, a @ b + 1)
 
 

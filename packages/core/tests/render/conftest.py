@@ -40,14 +40,16 @@ def compiler() -> list[str]:
 
 
 @pytest.fixture
-def compile_c(compiler: list[str], tmp_path: Path) -> Callable[[str], ctypes.CDLL]:
-    def compile_source(source: str) -> ctypes.CDLL:
+def compile_c(compiler: list[str], tmp_path: Path) -> Callable[..., ctypes.CDLL]:
+    """Compiles a source, with further options if given."""
+
+    def compile_source(source: str, *options: str) -> ctypes.CDLL:
         number = next(_numbers)
         path = tmp_path / f"k{number}.c"
         path.write_text(source)
         library = path.with_suffix(".so")
         done = subprocess.run(
-            [*compiler, *FLAGS, str(path), "-o", str(library), "-lm"],
+            [*compiler, *FLAGS, *options, str(path), "-o", str(library), "-lm"],
             capture_output=True,
             text=True,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,35 @@ def test_hreduce_of_bool_and_of_nan(run_program: Callable[..., None]) -> None:
     run_program(program(*stores, params=(out, x)), [got, data], target=AVX2)
     assert np.isnan(got[0])
     assert got[1] == 0.0
+
+
+def test_one_test_finds_a_nan_in_any_lane(run_program: Callable[..., None]) -> None:
+    """What is left are numbers, whose maximum is one instruction a step."""
+    kinds = [(dtypes.float32, 4), (dtypes.float32, 8), (dtypes.float32, 16), (dtypes.float64, 4)]
+    cases = [(*kind, op) for kind in kinds for op in (Ops.MAX, Ops.MIN)]
+    outs = [param(k, dtype, 1) for k, (dtype, _, _) in enumerate(cases)]
+    xs = [param(len(cases) + k, dtype, lanes) for k, (dtype, lanes, _) in enumerate(cases)]
+    stores = [
+        UOp(Ops.STORE, dtypes.void, (out, i32(0), UOp(Ops.HREDUCE, dtype, (row,), op)))
+        for out, x, (dtype, lanes, op) in zip(outs, xs, cases, strict=True)
+        for row in [load(x, i32(0), lanes)]
+    ]
+    made = program(*stores, params=(*outs, *xs))
+    made = replace(made, written=tuple(range(len(outs))))
+    text = CRenderer(AVX2).render(made)
+    assert text.count("!=") - text.count("!=0") == len(cases) + 2  # of 16 lanes two, then one
+    for nan in (None, 0, 1, 3):
+        got = [np.zeros(1, dtype.name) for dtype, _, _ in cases]
+        data = [np.arange(lanes)[::-1].astype(dtype.name) for dtype, lanes, _ in cases]
+        for row in data:
+            if nan is not None:
+                row[-1 - nan] = np.nan
+        run_program(made, [*got, *data], target=AVX2)
+        wanted = [
+            row.max() if op is Ops.MAX else row.min()
+            for row, (_, _, op) in zip(data, cases, strict=True)
+        ]
+        np.testing.assert_array_equal(np.concatenate(got), np.array(wanted))
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), [(dtypes.int32, 1), (dtypes.float64, 8)])

@@ -6,6 +6,7 @@ import ctypes
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -83,6 +84,42 @@ def test_compiled_functions_give_the_bits_of_the_fold(
             for x, g, w in zip(data, got.tolist(), want, strict=True):
                 assert g == w or (g != g and w != w), (op, lanes, x)
                 assert w != w or math.copysign(1, g) == math.copysign(1, w)
+
+
+def test_a_sine_leaves_large_arguments_to_a_function_where_there_can_be_any() -> None:
+    def source(dtype: DType) -> str:
+        program = elementwise(
+            lambda x: graph_rewrite(x.cast(dtypes.float32.vec(8)).sin(), decompositions(SINE)),
+            [dtype],
+            16,
+            8,
+            "k",
+        )
+        return CRenderer(SINE).render(program)
+
+    assert "cold" in source(dtypes.int32)
+    assert "sin_far_f32x8(x,s,m)" in source(dtypes.int32)
+    for narrow in (dtypes.int16, dtypes.float16):
+        assert "sin_far" not in source(narrow)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("size", [32, 16, 64])
+def test_a_single_lane_of_a_mask_is_found(
+    compile_c: Callable[[str], ctypes.CDLL], size: int
+) -> None:
+    """One large argument among small ones, in each lane of the vector in turn."""
+    lanes = size // 4
+    target = replace(SINE, vector_bytes=size)
+    x = np.full((lanes, lanes), 0.5, np.float32)
+    np.fill_diagonal(x, 1e9)
+    program = elementwise(lambda v: v.sin(), [dtypes.float32], lanes * lanes, lanes, "k")
+    library = compile_c(merged(CRenderer(target), [program]))
+    out = np.zeros(lanes * lanes, np.float32)
+    call(getattr(library, CRenderer(target).entry("k")), [out, x.reshape(-1)])
+    assert out.tolist() == [
+        fold_elementary(Ops.SIN, dtypes.float32, v) for v in x.reshape(-1).tolist()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections import Counter
 from collections.abc import Callable
+
+import pytest
 
 from opgraft.dtype import dtypes
 from opgraft.ir import UOp
 from opgraft.render.c import CRenderer
 from opgraft.render.names import LONGEST, identifier
+from opgraft.render.writer import Writer
 from opgraft.target import Target
 
 from .kernels import elementwise, merged
@@ -45,3 +49,25 @@ def test_kernels_of_all_these_names_compile_together(
     library = compile_c(merged(renderer, programs))
     for name in HARD:
         assert getattr(library, renderer.entry(name))
+
+
+def test_the_text_of_a_vector_type_is_written_once_a_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: Counter[str] = Counter()
+    original = Writer.typedef
+
+    def noted(self: Writer, name: str, text: str) -> str:
+        written[name] += "may_alias" not in text  # those in memory are asked for by each access
+        return original(self, name, text)
+
+    monkeypatch.setattr(Writer, "typedef", noted)
+
+    def steps(x: UOp) -> UOp:
+        for i in range(20):
+            x = (x * x + float(i)).maximum(x)
+        return x
+
+    renderer = CRenderer(Target(name="T", vector_bytes=32, vector_registers=16))
+    renderer.render(elementwise(steps, [dtypes.float32], 64, 8))
+    assert max(written.values()) == 1

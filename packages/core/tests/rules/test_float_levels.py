@@ -20,6 +20,8 @@ from opgraft.ir.ops import Ops
 from opgraft.ir.rule import Rule
 from opgraft.rules import reassoc, unsafe
 from opgraft.rules.sets import equalities_at, sym
+from opgraft.rules.simplify import simplify
+from opgraft.settings import using
 
 
 class Leaves(Filler):
@@ -122,3 +124,14 @@ def test_every_rule_of_a_level_says_what_it_gives_up() -> None:
         assert "Gives up" in text
     rules = Path(str(unsafe.__file__)).read_text(encoding="utf-8").split("RULES: Final")[1]
     assert rules.count("Gives up") >= len(unsafe.RULES.rules) - 1
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_the_natural_logarithm_undoes_the_exponential(dtype: DType) -> None:
+    """The tensor library's log is log2(x) * ln(2); the constants of both steps make 1."""
+    x = UOp.variable("x", -math.inf, math.inf, dtype)
+    for both in (x.exp().log2() * math.log(2), (x.log2() * math.log(2)).exp()):
+        with using(FLOAT="unsafe"):
+            assert simplify(both) is x
+        with using(FLOAT="reassoc"):
+            assert simplify(both) is both

@@ -110,6 +110,15 @@ def test_memory_is_counted_while_it_lives_and_freed_once(device: HostDevice) -> 
     assert allocator.freed == [100, 100, 100]
 
 
+def test_many_buffers_are_counted_without_being_asked(device: HostDevice) -> None:
+    usage = device.allocator.usage
+    kept = [device.buffer(7)]
+    for _ in range(3 * usage.LONG):
+        kept[:] = [device.buffer(7)]
+        assert len(usage.queue) <= usage.LONG + 2
+    assert (usage.bytes, usage.live, usage.peak) == (7, 1, 14)
+
+
 def test_buffers_in_a_cycle_are_freed_by_the_collector_in_any_statement(device: HostDevice) -> None:
     # the collector may run while the counts are being changed: that must not lock up or miscount
     threshold = gc.get_threshold()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 
 import pytest
@@ -87,6 +88,33 @@ def test_variables_are_exchanged_by_name_and_stay(device: HostDevice) -> None:
     assert a.bytes() + b.bytes() == b"\7\7\7"
     prepared.run()
     assert a.bytes() + b.bytes() == b"\7\7\7"
+
+
+def test_one_thread_at_a_time_runs_a_list(device: HostDevice) -> None:
+    between = device.buffer(1)
+    begun, went_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def first(target: memoryview, value: int) -> None:
+        target[0] = value
+        if not begun.is_set():
+            begun.set()
+            went_on.wait(0.2)  # for ever, if the other thread could go on
+
+    def second(source: memoryview) -> None:
+        seen.append(source[0])
+        went_on.set()
+
+    kernel = device.kernel(first, 1, variables=(UOp.variable("n", 0, 255),))
+    prepared = device.prepare(
+        [(kernel, [between], (0,)), (device.kernel(second, 1), [between], ())]
+    )
+    thread = threading.Thread(target=prepared.run, kwargs={"variables": {"n": 1}})
+    thread.start()
+    begun.wait()
+    prepared.run(variables={"n": 2})
+    thread.join()
+    assert seen == [1, 2]
 
 
 def test_launches_are_timed_one_by_one_for_those_who_watch(

@@ -101,6 +101,11 @@ def _log2(n: UOp, d: UOp) -> Gradients:
     return (guarded(d, div(scale(d, LOG2_E), n.src[0])),)
 
 
+def _multiply_accumulate(n: UOp, d: UOp) -> Gradients:
+    a, b, _ = n.src
+    return mul(d, b), mul(d, a), d
+
+
 def _sin(n: UOp, d: UOp) -> Gradients:
     return (mul(d, functions.cos(n.src[0])),)
 
@@ -390,6 +395,7 @@ RULES: Final[dict[Ops, Rule]] = {
     Ops.EXP2: _exp2,
     Ops.LOG2: _log2,
     Ops.SIN: _sin,
+    Ops.MULACC: _multiply_accumulate,
     Ops.RESHAPE: _reshape,
     Ops.PERMUTE: _permute,
     Ops.EXPAND: _expand,

@@ -45,6 +45,11 @@ def mul(a: UOp, b: UOp) -> UOp:
     return elementwise(Ops.MUL, a, b)
 
 
+def multiply_add(a: UOp, b: UOp, c: UOp) -> UOp:
+    """a * b + c of floats, rounded once."""
+    return elementwise(Ops.MULACC, a, b, c)
+
+
 def neg(a: UOp) -> UOp:
     return mul(a, like(a, -1))
 

@@ -19,7 +19,7 @@ from opgraft_tensor.extents import Sized, Symbolic, in_use, is_variable
 from opgraft_tensor.graph import Shape, shape
 from opgraft_tensor.realize import device_of
 from opgraft_tensor.sizes import shown
-from opgraft_tensor.storage import Storage, buffer_node, hold, moving, watch
+from opgraft_tensor.storage import Storage, buffer_node, forget, hold, holders, moving, watch
 
 if TYPE_CHECKING:
     from typing import Self
@@ -109,7 +109,7 @@ class Base(Symbolic):
         made._leaf = made._spent = False
         made._origins = ()
         made.grad = None
-        hold(made)
+        holders[weakref.ref(made, forget)] = None  # as `hold`: none is made in a capture
         return made
 
     def __getattr__(self, name: str) -> Any:

@@ -119,6 +119,10 @@ class Supplied:
 Event: TypeAlias = Launched | Copied | Filled
 
 
+Value: TypeAlias = "tuple[Storage, Address | None]"
+"""What a call leaves behind, and the tensor that it is for; None: a new one."""
+
+
 @dataclass
 class Recording:
     """A call, as data."""
@@ -131,7 +135,7 @@ class Recording:
     """Other memory that is read and was not made by the call."""
     made: dict[Storage, None] = field(default_factory=dict)
     """Memory that the call gave values."""
-    values: list[tuple[Storage, Address | None]] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
     """The memory of each new tensor of the result (no address), and of each tensor that stands
     for another value afterwards."""
     results: list[int | Address] = field(default_factory=list)

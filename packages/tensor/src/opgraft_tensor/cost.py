@@ -50,6 +50,18 @@ def _moved_range(x: Lin) -> Atom | None:
     return x.terms[0][0] if len(x.terms) == 1 and x.terms[0][1] == 1 else None
 
 
+def _widened(v: UOp) -> bool:
+    """Whether a value is an integer in memory as a wider one: to load the one or the other is the
+    same, and the one is less to move."""
+    if v.op is not Ops.CAST:
+        return False
+    source = v.src[0]
+    while source.op in GroupOp.VIEW:
+        source = source.src[0]
+    narrow = source.dtype.is_int and v.dtype.is_int and source.dtype.bits < v.dtype.bits
+    return narrow and source.op in LEAVES
+
+
 class Choice(NamedTuple):
     """The costs of the places of a node, and what it would be as a local."""
 
@@ -101,7 +113,7 @@ class Costs:
         lost_tile = 0.0
         if heavy and not widens and not (len(groups) == 1 and self._pointwise(v, demands)):
             lost_tile = prices.product * work * size
-        again = max(0, evaluations - size) * work
+        again = 0.0 if _widened(v) else max(0, evaluations - size) * (work - facts.common[v])
         if readers > 1 and v.op in GroupOp.ALU and again > 16 * size:
             again = min(again, self._cone_excess(v, demands, groups))
         costs = {

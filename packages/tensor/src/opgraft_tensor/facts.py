@@ -39,6 +39,9 @@ MOST_LEAVES: Final = 12
 MOST: Final = 1e12
 """Above this, work is all the same: too dear."""
 
+SHORT: Final = 8
+"""Elements of a row up to which schedulers write it out, each row in a lane of its own."""
+
 
 DRAM, SHARED, CORE, CACHE, LAUNCH = (
     f"plan:{name}" for name in ("dram", "shared", "core", "cache", "launch")
@@ -121,6 +124,8 @@ class Facts:
         """Elements."""
         self.work: dict[UOp, float] = {}
         """Operations per element, down to the leaves."""
+        self.common: dict[UOp, float] = {}
+        """Those of them that neighbours have in common, and a loop over these does not repeat."""
         self.depth: dict[UOp, int] = {}
         """Reductions one within another, at most."""
         self.leaf: dict[UOp, int] = {}
@@ -171,6 +176,7 @@ class Facts:
             work += 2.0
         self.leaves[v] = self._leaves_of(v)
         self.work[v] = min(work, MOST)
+        self.common[v] = self._in_common(v)
         self.depth[v] = depth
         self.leaf[v] = leaf
 
@@ -183,6 +189,19 @@ class Facts:
         if nested and v.arg[0] is Ops.ADD and below.arg[0] is Ops.ADD:
             return self.work[below]
         return work
+
+    def _in_common(self, v: UOp) -> float:
+        """Operations per element that are made of reductions alone, and the same for all elements
+        of the last axis: a row's mean is computed before the loop over the row."""
+        if v.op in GroupOp.ALU:
+            return min(sum(self.common[x] for x in v.src), self.work[v])
+        if v.op is not Ops.EXPAND:
+            return 0.0
+        (source,) = v.src
+        leaves, size = self.leaves[source], shape(source)
+        alone = leaves and all(x.op is Ops.REDUCE_AXIS for x in leaves)
+        long = size and size[-1] == 1 and shape(v)[-1] > SHORT
+        return self.work[v] if alone and long else 0.0
 
     def _leaves_of(self, v: UOp) -> tuple[UOp, ...] | None:
         if len(v.src) == 1 and v.src[0].op not in LEAVES:

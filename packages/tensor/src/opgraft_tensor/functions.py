@@ -32,6 +32,7 @@ from opgraft_tensor.algebra import (
     maximum,
     minimum,
     mul,
+    multiply_add,
     neg,
     scale,
     shifted,
@@ -183,7 +184,7 @@ def _cos(a: UOp) -> UOp:
     rest = (math.pi / 2 - high) if a.dtype is not dtypes.float64 else 6.123233995736766e-17
     shift = shifted(shifted(neg(size), high), rest)
     wave = elementwise(Ops.SIN, choose(near, shift, scale(a, 0.5)))
-    return choose(near, wave, shifted(scale(mul(wave, wave), -2), 1))
+    return choose(near, wave, multiply_add(scale(wave, -2), wave, like(a, 1)))
 
 
 def _tan(a: UOp) -> UOp:
@@ -395,21 +396,26 @@ def _erf_adjoint(node: UOp, upstream: UOp) -> tuple[UOp]:
 erf: Final = _in_float32(error_function, _erf_adjoint)
 
 
-def gelu(a: UOp) -> UOp:
+def _gelu(a: UOp) -> UOp:
     """a times the normal distribution function of a, exact (by erf, not by tanh)."""
     inner = shifted(erf(scale(a, math.sqrt(0.5))), 1)
     return mul(scale(a, 0.5), inner)
 
 
-def silu(a: UOp) -> UOp:
+def _silu(a: UOp) -> UOp:
     """a times sigmoid(a)."""
     return mul(a, sigmoid(a))
 
 
-def softplus(a: UOp) -> UOp:
+def _softplus(a: UOp) -> UOp:
     """log(1 + exp(a)), without overflow."""
-    return with_adjoint(add(relu(a), log1p(exp(neg(absolute(a))))), (a,), _softplus_adjoint)
+    return add(relu(a), log1p(exp(neg(absolute(a)))))
 
 
 def _softplus_adjoint(node: UOp, upstream: UOp) -> tuple[UOp]:
     return (mul(upstream, sigmoid(inputs_of(node)[0])),)
+
+
+gelu: Final = _in_float32(_gelu, None)
+silu: Final = _in_float32(_silu, None)
+softplus: Final = _in_float32(_softplus, _softplus_adjoint)

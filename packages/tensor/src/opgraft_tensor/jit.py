@@ -34,12 +34,11 @@ from opgraft import settings
 from opgraft.forking import ForkLock
 from opgraft_tensor.capture import Capture
 from opgraft_tensor.extents import Bindings, free, in_use
-from opgraft_tensor.forms import TENSOR, put_together, taken_apart
+from opgraft_tensor.forms import put_together, taken_apart
 from opgraft_tensor.graph import shape
-from opgraft_tensor.recording import CaptureError, recorder
+from opgraft_tensor.recording import CaptureError, captures, recorder
 from opgraft_tensor.replay import Replay, Stale
-from opgraft_tensor.shortcut import SETTINGS, Shortcut
-from opgraft_tensor.storage import Storage
+from opgraft_tensor.shortcut import OTHER, SETTINGS, Shortcut
 from opgraft_tensor.tensor import Tensor
 
 P = ParamSpec("P")
@@ -52,8 +51,7 @@ REPLAYS: Final = 4
 
 
 SHORTCUTS: Final = 4
-"""Kinds that are told without a key."""
-_NONE_FITS: Final = object()
+"""Replays that are found without a key."""
 
 
 class Jit(Generic[P, R]):
@@ -65,7 +63,7 @@ class Jit(Generic[P, R]):
         self._lock = ForkLock()
         self._kinds: OrderedDict[Any, _Kind[R]] = OrderedDict()
         self._shortcuts: tuple[tuple[Shortcut, _Kind[R]], ...] = ()
-        """Of kinds that were called lately, the last added first."""
+        """Of kinds that were called lately, the last ones first."""
         self._last: _Kind[R] | None = None
 
     @property
@@ -79,7 +77,15 @@ class Jit(Generic[P, R]):
         """How many kernels a replay of the last used kind launches; 0: none is captured."""
         with self._lock:
             last = self._last
-            return last.replays[0][0].kernels if last is not None and last.replays else 0
+            return last.replays[0].kernels if last is not None and last.replays else 0
+
+    @property
+    def text(self) -> str:
+        """What a replay of the last used kind does, as the Python that is run; "": none is
+        captured."""
+        with self._lock:
+            last = self._last
+            return last.replays[0].text if last is not None and last.replays else ""
 
     def forget(self) -> None:
         """Let go of everything that was captured; the next calls begin anew."""
@@ -93,21 +99,20 @@ class Jit(Generic[P, R]):
         return self if instance is None else functools.partial(call, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if recorder() is not None:  # inside another captured function: a part of that one
+        if captures and recorder() is not None:  # inside of a captured function: a part of it
             return self._function(*args, **kwargs)
         names: tuple[str, ...] = ()
         flat: tuple[Any, ...] = args
         if kwargs:
             names, flat = tuple(kwargs), (*args, *kwargs.values())
-        values: dict[str, int] = {}
         for shortcut, kind in self._shortcuts:
-            memories: list[Storage] = []
-            given = shortcut.tensors(flat, names, values, memories)
-            if given is not None:
-                found = kind.replayed(given, values, memories)
-                if found is not _NONE_FITS:
-                    self._last = kind
-                    return found  # type: ignore[no-any-return]
+            try:
+                found = shortcut.call(flat, names)
+            except Stale:
+                continue
+            if found is not OTHER:
+                self._last = kind
+                return found  # type: ignore[no-any-return]
         return self._long_way(args, kwargs, flat, names)
 
     def _long_way(self, args: Any, kwargs: Any, flat: tuple[Any, ...], names: tuple[str, ...]) -> R:
@@ -130,7 +135,7 @@ class Jit(Generic[P, R]):
             self._last = kind
             values = sizes.values
             if kind.replays and Shortcut.serves(flat):
-                self._add_shortcut(kind, flat, names)
+                self._add_shortcuts(kind, flat, names)
         return kind.call(self._function, form, tensors, values)
 
     def _forget_oldest(self) -> None:
@@ -138,10 +143,10 @@ class Jit(Generic[P, R]):
         oldest = next(key for key, kind in self._kinds.items() if kind not in lately)
         del self._kinds[oldest]
 
-    def _add_shortcut(self, kind: _Kind[R], flat: tuple[Any, ...], names: tuple[str, ...]) -> None:
-        if not any(known is kind and shortcut.holds() for shortcut, known in self._shortcuts):
-            others = [(s, k) for s, k in self._shortcuts if k is not kind]
-            self._shortcuts = ((Shortcut(flat, names), kind), *others)[:SHORTCUTS]
+    def _add_shortcuts(self, kind: _Kind[R], flat: tuple[Any, ...], names: tuple[str, ...]) -> None:
+        found = kind.shortcuts(flat, names)
+        others = [(s, k) for s, k in self._shortcuts if s not in found]
+        self._shortcuts = (*[(s, kind) for s in found], *others)[:SHORTCUTS]
 
 
 class _Kind(Generic[R]):
@@ -150,25 +155,30 @@ class _Kind(Generic[R]):
     def __init__(self) -> None:
         self._lock = ForkLock()
         self._warm = False
-        self.replays: tuple[tuple[Replay, Any], ...] = ()
-        """The last ones made, each with the form of its result; they differ in what the function
-        knows from elsewhere."""
+        self.replays: tuple[Replay, ...] = ()
+        """The last ones made; they differ in what the function knows from elsewhere."""
+        self._shortcuts: tuple[tuple[Replay, Shortcut], ...] = ()
 
-    def replayed(
-        self,
-        tensors: list[Tensor],
-        values: Mapping[str, int],
-        memories: list[Storage] | None = None,
-    ) -> Any:
-        """The result of a replay with these values of variable sizes; `_NONE_FITS` where none of
-        them does. `memories`: of the tensors, where they are known."""
-        for replay, result in self.replays:
+    def shortcuts(self, flat: tuple[Any, ...], names: tuple[str, ...]) -> list[Shortcut]:
+        """One for each replay, made the first time that it is asked for with these settings."""
+        found: list[Shortcut] = []
+        for replay in self.replays:
+            known = [s for r, s in self._shortcuts if r is replay and s.holds()]
+            if not known:
+                known = [Shortcut(replay, flat, names)]
+                self._shortcuts = ((replay, known[0]), *self._shortcuts)[: 2 * REPLAYS]
+            found += known[:1]
+        return found
+
+    def replayed(self, given: Sequence[Tensor], values: Mapping[str, int]) -> Any:
+        """The result of a replay with these values of variable sizes; OTHER where none of them
+        fits."""
+        for replay in self.replays:
             try:
-                found = replay.call(tensors, values, memories)
+                return replay.call(given, replay.memories(given), values)
             except Stale:
                 continue
-            return found[0] if result is TENSOR else put_together(result, found, values)
-        return _NONE_FITS
+        return OTHER
 
     def call(
         self,
@@ -181,7 +191,7 @@ class _Kind(Generic[R]):
         while tried is not self.replays:
             tried = self.replays
             found = self.replayed(tensors, values)
-            if found is not _NONE_FITS:
+            if found is not OTHER:
                 return found  # type: ignore[no-any-return]
             with self._lock:
                 if not self._warm:
@@ -211,7 +221,7 @@ class _Kind(Generic[R]):
             return found
 
         returned = capture.run(call)
-        self.replays = ((Replay(capture.recording), forms[0]), *self.replays)[:REPLAYS]
+        self.replays = (Replay(capture.recording, forms[0]), *self.replays)[:REPLAYS]
         return put_together(forms[0], returned, values)  # type: ignore[no-any-return]
 
 

@@ -32,7 +32,15 @@ FEW: Final = 8
 STAGE: Final = "stage"
 """The tag of a MATERIALIZE whose kernel is shared with nothing else."""
 NARROW: Final = 512
-"""Results up to which they are too few to be shared out, where all are kept at once."""
+"""Results up to which they are too few to be shared out, whatever is reduced to them."""
+WIDE: Final = 1 << 15
+"""Results side by side up to which blocks of rows are summed: a core's caches hold so many."""
+ROWS: Final = 256
+"""Rows of such a block, at least: the blocks are summed in the end, and should be few."""
+_LEAVES: Final = frozenset(
+    {Ops.BUFFER, Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.GATHER, Ops.MATERIALIZE, Ops.COPY, Ops.WRITE}
+)
+"""What is read rather than computed, most likely."""
 
 
 class Slot(NamedTuple):
@@ -167,21 +175,21 @@ def split_reduction(op: Ops, axes: tuple[int, ...], source: UOp) -> UOp:
     extents = shape(source)
     taken = prod([extents[a] for a in axes])
     results = prod(extents) // max(taken, 1)
-    if (taken < LONG or results > FEW) and not _is_tall(axes, extents, taken, results):
+    if (taken < LONG or results > FEW) and not _is_tall(axes, source, taken, results):
         return graph.reduce_axis(source, op, axes)
     kept = _natural_blocks(axes, extents)
     if kept:
         rest = tuple([a for a in axes if a not in kept])
         first = graph.reduce_axis(source, op, rest)
         left = tuple([a - sum(1 for r in rest if r < a) for a in kept])
-        return graph.reduce_axis(graph.materialize(first), op, left)
-    blocks = _divisor_near(taken, BLOCKS)
+        apart = results > FEW and _is_read_once(source)
+        return graph.reduce_axis(_stored(first, apart), op, left)
+    blocks = _divisor_near(taken, min(BLOCKS, max(1, taken // ROWS)))
     if blocks and axes == tuple(range(axes[0], axes[-1] + 1)):
         before, after = extents[: axes[0]], extents[axes[-1] + 1 :]
         split = (*before, blocks, taken // blocks, *after)
         first = graph.reduce_axis(graph.reshape(source, split), op, (axes[0] + 1,))
-        apart = graph.materialize(first) if results <= FEW else _apart(first)
-        return graph.reduce_axis(apart, op, (axes[0],))
+        return graph.reduce_axis(_stored(first, results > FEW), op, (axes[0],))
     if len(axes) == 1:
         # a few elements less can be split; they are joined at the end
         (axis,) = axes
@@ -192,9 +200,11 @@ def split_reduction(op: Ops, axes: tuple[int, ...], source: UOp) -> UOp:
     return graph.reduce_axis(source, op, axes)
 
 
-def _apart(partial: UOp) -> UOp:
-    """Results of a first stage, in a kernel of their own: joined with the second stage, result by
-    result, it would go down the columns, on as many cores as there are results."""
+def _stored(partial: UOp, apart: bool) -> UOp:
+    """Results of a first stage; `apart`: in a kernel of their own. Joined with the second stage,
+    result by result, many results of one row would go down the columns."""
+    if not apart:
+        return graph.materialize(partial)
     made = node(head_of(Ops.MATERIALIZE, partial.dtype, None, STAGE), (partial,))
     made.remember("shape", shape(partial))
     return made
@@ -207,14 +217,25 @@ def _cut(source: UOp, axis: int, begin: int, count: int) -> UOp:
     return graph.slice_(source, tuple(region))
 
 
-def _is_tall(axes: tuple[int, ...], extents: Shape, taken: int, results: int) -> bool:
-    """Whether many rows become one row of few elements: one core would do all of it."""
+def _is_tall(axes: tuple[int, ...], source: UOp, taken: int, results: int) -> bool:
+    """Whether many rows become few rows: cores would have to share out the columns, and each walk
+    through parts of rows."""
+    extents = shape(source)
+    width = prod(extents[axes[-1] + 1 :])
     return (
         len(extents) - 1 not in axes
-        and results <= NARROW
-        and taken >= 16 * BLOCKS
+        and results <= FEW * width
+        and taken >= 4 * ROWS
         and taken * results >= 8 * LONG
+        and (results <= NARROW or (width <= WIDE and _is_read_once(source)))
     )
+
+
+def _is_read_once(source: UOp) -> bool:
+    """Whether what a value is computed from is about as large: no sum of products, for one."""
+    below = toposort((source,), lambda n: n.op not in _LEAVES)
+    largest = max((prod(shape(n)) for n in below if n.op in _LEAVES), default=0)
+    return 2 * largest >= prod(shape(source))
 
 
 def _natural_blocks(axes: tuple[int, ...], extents: Shape) -> tuple[int, ...]:
@@ -223,9 +244,10 @@ def _natural_blocks(axes: tuple[int, ...], extents: Shape) -> tuple[int, ...]:
     Such a first stage asks for its source at bare ranges: it can share a kernel with others.
     """
     blocks = 1
+    taken = prod([extents[a] for a in axes])
     for number, axis in enumerate(axes[:-1]):
         blocks *= extents[axis]
-        if blocks > 32 * BLOCKS:
+        if blocks > 32 * BLOCKS or blocks * 16 > taken:
             return ()
         if blocks >= BLOCKS // 4:
             return axes[: number + 1]

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opgraft import journal, settings
 from opgraft.forking import ForkLock
-from opgraft.ir.uop import UOp
+from opgraft.ir.ops import Ops
+from opgraft.ir.uop import UOp, toposort
 from opgraft.runtime.kernels import compile_kernels
 from opgraft_tensor.assemble import schedule
 from opgraft_tensor.devices import open_device
@@ -42,11 +43,12 @@ if TYPE_CHECKING:
     from opgraft.runtime.program import Executable
 
 PLANS: Final = 1024
-"""Plans that the cache holds, the most recently used ones."""
+"""Plans that the cache holds, by two keys each, the most recently used ones."""
 
 
 class _PlanCache:
-    """Plans by canonical graph, device and prices; least recently used first to go."""
+    """Plans by canonical graph, device and prices; least recently used first to go. Those of
+    graphs that write nothing are known by `structure`, too."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
@@ -60,14 +62,19 @@ class _PlanCache:
             if found is not None:
                 self._plans.move_to_end(key)
                 self.hits += 1
-            else:
-                self.misses += 1
             return found
 
     def put(self, key: tuple[Any, ...], plan: Plan) -> None:
+        """A plan that was made, under its first key."""
+        with self._lock:
+            self.misses += 1
+            self.name(key, plan)
+
+    def name(self, key: tuple[Any, ...], plan: Plan) -> None:
+        """A key of a plan, which may have others."""
         with self._lock:
             self._plans[key] = plan
-            while len(self._plans) > PLANS:
+            while len(self._plans) > 2 * PLANS:
                 self._plans.popitem(last=False)
 
     def clear(self) -> None:
@@ -79,10 +86,29 @@ class _PlanCache:
 plans: Final = _PlanCache()
 
 
+def structure(outputs: Sequence[UOp]) -> tuple[tuple[Any, ...], list[Storage]] | None:
+    """What tells a settled graph from others, quicker than its canonical form is made, and the
+    memory that it reads, in the order of that form. None: a graph that writes."""
+    parts: list[tuple[Any, ...]] = []
+    storages: list[Storage] = []
+    places: dict[UOp, int] = {}
+    for place, n in enumerate(toposort(outputs)):
+        places[n] = place
+        if n.op is Ops.BUFFER:
+            storage: Storage = n.arg
+            parts.append((storage.shape, storage.dtype, storage.device))
+            storages.append(storage)
+        elif n.op is Ops.WRITE:
+            return None
+        else:
+            parts.append((n.head, *[places[s] for s in n.src]))
+    parts.append(tuple([places[o] for o in outputs]))
+    return tuple(parts), storages
+
+
 def planned(graph: Canonical, device: Device) -> Plan:
     """The plan of a numbered graph on a device, from the cache where it is known."""
-    chosen = settings.FLOAT, settings.OPTIMIZER, settings.EGRAPH
-    key = (graph.outputs, device.name, device.target, chosen)
+    key = (graph.outputs, device.name, device.target, _chosen())
     found = plans.get(key)
     if found is None:
         begin = time.perf_counter()
@@ -99,6 +125,20 @@ def planned(graph: Canonical, device: Device) -> Plan:
     return found
 
 
+_HEEDED: Final = ("FLOAT", "OPTIMIZER", "EGRAPH")
+_readings: Final[list[settings.Reading]] = []
+"""The settings that a plan depends on, as they were last; empty: not read yet."""
+
+
+def _chosen() -> tuple[Any, ...]:
+    """What they are now."""
+    for known in _readings:
+        if known.holds():
+            return known.values
+    _readings[:] = [settings.Reading(*_HEEDED)]
+    return _readings[0].values
+
+
 def _prices(device: Device) -> Prices:
     return _prices_of(device.target)
 
@@ -110,6 +150,15 @@ def _prices_of(target: Any) -> Prices:
 
 def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
     """The BUFFER of each output, computed now. The graph is settled (see realize.py)."""
+    opened = open_device(device)
+    told = None if in_use() else structure(outputs)
+    key: tuple[Any, ...] | None = None
+    if told is not None:
+        parts, memory = told
+        key = (parts, opened.name, opened.target, _chosen())
+        plan = plans.get(key)
+        if plan is not None:
+            return [buffer_node(s) for s in run(plan, memory, opened)]
     wanted = list(outputs)
     live = _OnDemand(outputs)
     graph = numbered(wanted, live.writable)
@@ -118,12 +167,14 @@ def realize(outputs: Sequence[UOp], device: str) -> list[UOp]:
         extra = list(live.asked.versions)
         graph = numbered([*wanted, *extra], live.writable)
         wanted += extra
-    opened = open_device(device)
     values: Mapping[str, int] = {}
     if in_use():
         free, bindings = unbound(graph.outputs)
         graph, values = Canonical(free, graph.storages), bindings.values
-    found = run(planned(graph, opened), graph.storages, opened, values)
+    plan = planned(graph, opened)
+    if key is not None:
+        plans.name(key, plan)
+    found = run(plan, graph.storages, opened, values)
     for version, storage in zip(wanted[len(outputs) :], found[len(outputs) :]):
         assert live.asked is not None
         for handle in live.asked.versions[version]:

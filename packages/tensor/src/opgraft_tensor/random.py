@@ -60,8 +60,8 @@ def key_node(device: str) -> UOp:
     return buffer_node(storage)
 
 
-def _next_key() -> list[np.ndarray]:
-    return [np.array(_default.next_key(), np.uint64)]
+def _next_key() -> list[int]:
+    return [_default.next_key()]
 
 
 def bits(size: Shape, device: str) -> UOp:

@@ -83,6 +83,12 @@ def device_of(uop: UOp) -> str | None:
     memo = uop._memo
     if memo is not None and "device" in memo:
         return memo["device"]  # type: ignore[no-any-return]
+    first = uop  # what the first source depends on comes before all else
+    while first.src and first.op is not Ops.COPY:
+        first = first.src[0]
+    if first.op is Ops.BUFFER:
+        uop.remember("device", first.arg.device)
+        return first.arg.device  # type: ignore[no-any-return]
     for below in toposort((uop,), lambda n: not (n._memo and "device" in n._memo)):
         if below._memo and "device" in below._memo:
             continue

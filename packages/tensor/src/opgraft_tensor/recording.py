@@ -61,6 +61,8 @@ class _Here(threading.local):
 
 
 _here: Final = _Here()
+captures: Final[list[Recorder]] = []
+"""The recorders of all threads. While there is none nobody needs to look for that of a thread."""
 
 
 def recorder() -> Recorder | None:
@@ -73,10 +75,14 @@ def recording(by: Recorder | None) -> Iterator[None]:
     """Tell `by` what this thread computes; None: nobody."""
     before = _here.recorder
     _here.recorder = by
+    if by is not None:
+        captures.append(by)
     try:
         yield
     finally:
         _here.recorder = before
+        if by is not None:
+            captures.remove(by)
 
 
 def refuse_reading(what: str) -> None:

@@ -1,15 +1,16 @@
 """A recorded call, made ready to be carried out again with other inputs.
 
-Before: a recording (capture.py), which knows the buffers of one call. After: lists of launches
-whose inputs and results are exchanged at each replay, so that no result shares memory with
-another call's; what lives only inside is packed into one arena per device.
+Before: a recording (capture.py), which knows the buffers of one call. After: a function written
+for it (written.py), which finds the inputs, makes memory for the results, so that none of them
+shares it with another call's, launches the kernels, and moves what the function moved.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import lru_cache, partial
+from typing import Any, Final
 
 from opgraft.dtype import DType
 from opgraft.errors import OpgraftError
@@ -21,39 +22,26 @@ from opgraft_tensor.capture import (
     Argument,
     Copied,
     Event,
-    Filled,
     Gradient,
     Known,
     Launched,
     Recording,
+    Supplied,
+    Value,
     known_argument,
     undisturbed,
 )
 from opgraft_tensor.devices import open_device
 from opgraft_tensor.exchange import fill_buffer, host_values
-from opgraft_tensor.extents import bound, is_variable
+from opgraft_tensor.extents import Extent, bound, is_variable
+from opgraft_tensor.forms import TENSOR, put_together
 from opgraft_tensor.late import np
-from opgraft_tensor.memory import Life, arrange
+from opgraft_tensor.launches import Run, arranged, runs
+from opgraft_tensor.lists import packed
 from opgraft_tensor.recording import CaptureError
 from opgraft_tensor.storage import Storage
 from opgraft_tensor.tensor import Tensor
-
-if TYPE_CHECKING:
-    from opgraft.runtime.program import Step
-
-Run: TypeAlias = "Callable[[Sequence[Buffer], Mapping[str, int]], object]"
-"""A part of a replay, given the buffers of inputs and results, and values of variables."""
-
-
-Value: TypeAlias = "tuple[Storage, Address | None]"
-"""What a call leaves behind, and the tensor that it is for; None: a new one."""
-
-Input: TypeAlias = "tuple[int, Callable[[Sequence[Tensor]], Tensor | None] | None, tuple[Any, ...]]"
-"""Where a replay finds an input: at a place of the arguments, whose kind is known; or by a
-function, and what its shape, dtype and device must be. (Plain tuples are taken apart fastest.)"""
-
-Output: TypeAlias = "tuple[Callable[[int], Buffer], int, tuple[int, ...], DType, str]"
-"""New memory that each replay makes: by what, its bytes, and the facts of its storage."""
+from opgraft_tensor.written import Text, listed
 
 
 class Stale(OpgraftError):
@@ -61,191 +49,250 @@ class Stale(OpgraftError):
 
 
 class Replay:
-    """A recording that can be carried out any number of times, by one thread at a time."""
+    """A recording that can be carried out any number of times, by one thread at a time.
 
-    def __init__(self, recording: Recording) -> None:
-        self._lock: Final = ForkLock()
-        self._results = recording.results
-        self._cleared = recording.cleared
-        self._bare = recording.bare
-        self._apart = {id(k.reference()): k.reference for k in recording.apart}
-        self._supplied = recording.supplied
-        self._numbers: dict[Storage, tuple[float, Any]] = {}
-        self._inputs = [_input(storage, address) for storage, address in recording.inputs.items()]
-        places = [place if find is None else -1 for place, find, _ in self._inputs]
-        self._in_order = len(places) if places == [*range(len(places))] else -1
-        """How many inputs there are, where they are the first arguments in their order."""
+    `call` does so, with the tensors of the arguments, their memory as `memories` gives it, and the
+    values of variable sizes. It gives the function's result, once everything that the function
+    moves is moved, or raises Stale before anything is done. `text` is what it does, `kernels` how
+    many it launches.
+    """
+
+    call: Callable[[Sequence[Tensor], Sequence[Storage | None], Mapping[str, int]], Any]
+
+    def __init__(self, recording: Recording, form: Any) -> None:
+        """`form`: of the function's result."""
         events = list(recording.events)
-        followed = _followed(recording.values)
-        values = _with_own_memory(recording, [s for s, _ in followed], events)
-        fresh = dict.fromkeys(s for s in values if s in recording.made)
-        self._outputs = [_output(storage) for storage in fresh]
-        exchanged = [*recording.inputs, *fresh]
-        place = {s: number for number, s in enumerate(exchanged)}
-        for storage, address in followed:
+        values = _with_own_memory(recording, _followed(recording.values), events)
+        for storage, address in values:
             if isinstance(address, Known):
                 _refuse_variable(storage)
-        self._values: list[tuple[int | Storage, Address | None]] = [
-            (place[s] if s in place else _constant(s), address)
-            for s, (_, address) in zip(values, followed)
-        ]
-        self._left = [
-            address
-            for address in (*[a for _, a in self._values], *recording.results)
-            if isinstance(address, Known) and address.reference() is not None
-        ]
-        """Tensors that must be there: what the function moved, put somewhere, or returned."""
-        self._passed = frozenset(
-            number
-            for number, (value, _) in enumerate(self._values)
-            if not isinstance(value, int) or value < len(recording.inputs)
-        )
-        """Values that are inputs or constants as they are: other tensors stand for them, too."""
-        self._plain = self._new_alone()
-        self._conditions = bool(self._bare or self._left)
+        fresh = dict.fromkeys(s for s, _ in values if s in recording.made)
+        exchanged = [*recording.inputs, *fresh]
         buffers = [fill_buffer(s) for s in exchanged]
-        fixed = [s for item in self._supplied for s in item.storages]
+        fixed = [s for item in recording.supplied for s in item.storages]
         self._kept = [fill_buffer(s) for s in (*recording.constants, *fixed)]
-        events = _packed(events, {id(b.root) for b in (*buffers, *self._kept)})
-        self._runs = _runs(events, buffers)
+        events = arranged(events, {id(b.root) for b in (*buffers, *self._kept)})
         self.kernels: Final = sum(len(e.steps) for e in events if isinstance(e, Launched))
-        """How many kernels a replay launches."""
+        self._read = {a.place for a in recording.inputs.values() if isinstance(a, Argument)}
+        self.body: Final = _written(recording, values, exchanged, runs(events, buffers), form)
+        """What is done once `given`, `values`, and memory0 and so on of the arguments are there."""
+        text = self.body.empty()
+        text.add(*[f"memory{place} = memories[{place}]" for place in sorted(self._read)])
+        text.lines.extend(self.body.lines)
+        self.call, self.text = text.function("replay(given, memories, values)")
 
-    def _new_alone(self) -> tuple[int, ...] | None:
-        """Of a call that gives new tensors and leaves nothing else behind: the memory of each
-        tensor of its result, by number. None: there is more to do."""
-        if self._passed or self._cleared or any(a is not None for _, a in self._values):
-            return None
-        found = [self._values[r][0] for r in self._results if isinstance(r, int)]
-        if len(found) < len(self._results) or len(set(found)) < len(found):
-            return None
-        return tuple([value for value in found if isinstance(value, int)])
-
-    def call(
-        self,
-        arguments: Sequence[Tensor],
-        values: Mapping[str, int],
-        memories: list[Storage] | None = None,
-    ) -> list[Tensor]:
-        """The tensors of the result, once everything that the function moves is moved.
-
-        `values`: of the variable sizes of the arguments; `memories`: of the arguments, where they
-        are known, a list for this call to use. Raises Stale before anything is done.
-        """
-        if self._apart:
-            self._refuse_known(arguments)
-        lock = self._lock
-        lock.acquire()
-        try:
-            if self._conditions:
-                self._refuse_stale(arguments)
-            if memories is not None and len(memories) == self._in_order:
-                storages = memories
-            else:
-                storages = self._memories(arguments)
-            buffers = [storage.buffer or fill_buffer(storage) for storage in storages]
-            for make, nbytes, size, dtype, device in self._outputs:
-                storage = Storage(bound(size, values) if values else size, dtype, device)
-                storage.buffer = buffer = make(nbytes)
-                storages.append(storage)
-                buffers.append(buffer)
-            for item in self._supplied:
-                for storage, value in zip(item.storages, item.make()):
-                    storage.buffer.copy_in(self._converted(storage, value))
-            for run in self._runs:
-                run(buffers, values)
-        finally:
-            lock.release()
-        plain = self._plain
-        if plain is None:
-            return self._settled(storages, arguments, values)
-        if len(plain) == 1:
-            return [Tensor._of_memory(storages[plain[0]])]
-        return [Tensor._of_memory(storages[number]) for number in plain]
-
-    def _converted(self, storage: Storage, value: Any) -> Any:
-        """What the host supplies, as it lies in memory; a number that is the last one as then."""
-        known = self._numbers.get(storage)
-        if known is not None and known[0] is value:
-            return known[1]
-        made = host_values(np.asarray(value), storage.dtype)
-        if type(value) is float or type(value) is int:
-            self._numbers[storage] = value, made
-        return made
-
-    def _memories(self, arguments: Sequence[Tensor]) -> list[Storage]:
-        """The memory of each input."""
-        found: list[Storage] = []
-        for place, find, facts in self._inputs:
-            tensor = arguments[place] if find is None else find(arguments)
-            if tensor is None:
-                raise Stale("a tensor that the function knew from elsewhere is gone")
-            storage = tensor._storage
-            if storage is None or storage.lost:
-                storage = tensor.memory()
-            if find is not None and facts != (storage.shape, storage.dtype, storage.device):
-                raise Stale("a tensor that the function knew from elsewhere is another")
-            found.append(storage)
-        return found
-
-    def _settled(
-        self,
-        storages: list[Storage],
-        arguments: Sequence[Tensor],
-        values: Mapping[str, int],
-    ) -> list[Tensor]:
-        """The tensors of the result, once everything that the function moves stands for the
-        memory of this call."""
-        new: list[Tensor] = []
-        for number, (value, address) in enumerate(self._values):
-            storage = storages[value] if isinstance(value, int) else _resized(value, values)
-            if address is None:
-                made = Tensor._of_memory(storage)
-                new.append(made.detach() if number in self._passed else made)
-            elif isinstance(address, Gradient):
-                owner = address.of.tensor(arguments)
-                if owner is not None:
-                    owner.grad = Tensor._of_memory(storage)
-            else:
-                moved = address.tensor(arguments)
-                if moved is not None:
-                    moved._stand_for_memory(storage)
-        for address in self._cleared:
-            owner = address.tensor(arguments)
-            if owner is not None:
-                owner.grad = None
-        return [new[r] if isinstance(r, int) else _alive(r, arguments) for r in self._results]
-
-    def _refuse_known(self, arguments: Sequence[Tensor]) -> None:
-        for given in arguments:
-            known = self._apart.get(id(given))
-            if known is not None and known() is given:
-                raise known_argument()
-
-    def _refuse_stale(self, arguments: Sequence[Tensor]) -> None:
-        for owner in self._bare:
-            found = owner.tensor(arguments)
-            if found is None or found.grad is not None:
-                raise Stale("a tensor that had no gradient has one")
-        for known in self._left:
-            if known.reference() is None:
-                raise Stale("a tensor that the function moved, put somewhere or returned is gone")
+    def memories(self, given: Sequence[Tensor]) -> list[Storage | None]:
+        """The memory of each argument that is read, computed now where it was not."""
+        return [t.memory() if place in self._read else None for place, t in enumerate(given)]
 
 
-def _input(storage: Storage, address: Address) -> Input:
-    facts = (storage.shape, storage.dtype, storage.device)
-    if isinstance(address, Argument):
-        return address.place, None, facts
-    _refuse_variable(storage)
-    return -1, address.tensor, facts
+# ---- the function
 
 
-def _output(storage: Storage) -> Output:
+def _written(
+    recording: Recording,
+    values: Sequence[Value],
+    exchanged: Sequence[Storage],
+    parts: Sequence[tuple[Run, list[int]]],
+    form: Any,
+) -> Text:
+    """What a replay does. Inputs and new memory are exchanged from call to call: the buffer of each
+    is called b0, b1, ..., its storage m0, m1, ... or, of an argument, memory0, memory1, ..."""
+    text = Text(
+        Buffer=Buffer, Storage=Storage, tensor_of=Tensor._of_memory, fill=fill_buffer, bound=bound,
+        known=_known, bare=_bare, left=_left, alive=_alive, resized=_resized, lock=ForkLock(),
+        refuse=partial(_refuse_known, [k.reference for k in recording.apart]),
+        supply=_Supply(recording.supplied), put_together=put_together,
+    )  # fmt: skip
+    if recording.apart:
+        text.add("refuse(given)")
+    # one list of launches is run by one thread at a time anyway
+    effects = recording.supplied or recording.cleared or any(a is not None for _, a in values)
+    locked = len(parts) > 1 or effects
+    if locked:
+        text.add("lock.acquire()", "try:")
+        text.level += 1
+    _write_conditions(text, recording, values)
+    memories: dict[Storage, str] = {}
+    for number, storage in enumerate(exchanged):
+        if storage in recording.inputs:
+            memories[storage] = _write_input(text, number, storage, recording.inputs[storage])
+        else:
+            memories[storage] = _write_output(text, number, storage)
+    if recording.supplied:
+        text.add("supply()")
+    for run, places in parts:
+        buffers = listed([f"b{place}" for place in places])
+        text.add(f"{text.name('run', run)}({buffers}, values)")
+    for number, (storage, address) in enumerate(values):
+        memory = memories.get(storage) or _constant(text, storage)
+        if address is None:
+            # other tensors stand for what is an input or a constant
+            apart = "" if storage in recording.made else ".detach()"
+            text.add(f"r{number} = tensor_of({memory}){apart}")
+        elif isinstance(address, Gradient):
+            _write_move(text, address.of, f"grad = tensor_of({memory})")
+        else:
+            _write_move(text, address, f"_stand_for_memory({memory})")
+    for owner in recording.cleared:
+        _write_move(text, owner, "grad = None")
+    if locked:
+        text.level -= 1
+        text.add("finally:", "    lock.release()")
+    results = [
+        f"r{r}" if isinstance(r, int) else f"alive({_found(text, r)})" for r in recording.results
+    ]
+    text.add(f"return {_put_together(text, form, results)}")
+    return text
+
+
+def _write_conditions(text: Text, recording: Recording, values: Sequence[Value]) -> None:
+    """Lines that refuse a call in which tensors are not as they were."""
+    for owner in recording.bare:
+        text.add(f"bare({_found(text, owner)})")
+    # what the function moved, put somewhere, or returned must be there, if it was kept until now
+    known = [a for a in (*[a for _, a in values], *recording.results) if isinstance(a, Known)]
+    kept = [_found(text, address) for address in known if address.reference() is not None]
+    text.add(*[f"left({found})" for found in dict.fromkeys(kept)])
+
+
+def _write_input(text: Text, number: int, storage: Storage, address: Address) -> str:
+    """Lines that find an input; what its memory is called."""
+    memory = f"m{number}"
+    if isinstance(address, Argument):  # its kind is known
+        memory = f"memory{address.place}"
+    else:
+        _refuse_variable(storage)
+        size, dtype = text.name("size", storage.shape), text.name("dtype", storage.dtype)
+        found = _found(text, address)
+        text.add(f"{memory} = known({found}, {size}, {dtype}, {storage.device!r})")
+    text.add(f"b{number} = {memory}.buffer or fill({memory})")
+    return memory
+
+
+def _write_output(text: Text, number: int, storage: Storage) -> str:
+    """Lines that make new memory; what it is called."""
     device = open_device(storage.device)
-    make: Callable[[int], Buffer] = device.buffer
-    if type(device).buffer is Device.buffer:
-        make = partial(Buffer, device)  # what it does, without the call
-    return make, storage.nbytes, storage.shape, storage.dtype, device.name
+    size, dtype = text.name("size", storage.shape), text.name("dtype", storage.dtype)
+    if is_variable(storage.shape):
+        size = _sized(text, storage.shape)
+    if type(device).buffer is Device.buffer:  # what it does, without the call
+        made = f"Buffer({text.name('device', device)}, {storage.nbytes})"
+    else:
+        made = f"{text.name('make', device.buffer)}({storage.nbytes})"
+    text.add(
+        f"m{number} = Storage({size}, {dtype}, {device.name!r})",
+        f"m{number}.buffer = b{number} = {made}",
+    )
+    return f"m{number}"
+
+
+def _sized(text: Text, size: tuple[int, ...]) -> str:
+    """What gives a shape with the values of its variables: the last ones are remembered."""
+    known = {n.name: n.value for n in size if isinstance(n, Extent)}
+    made = lru_cache(16)(lambda *now: bound(size, dict(zip(known, now))))
+    now = [f"values.get({name!r}, {value})" for name, value in known.items()]
+    return f"{text.name('size', made)}({', '.join(now)})"
+
+
+def _write_move(text: Text, address: Argument | Known, how: str) -> None:
+    """Lines that do something to a tensor, if it is there."""
+    text.add(f"t = {_found(text, address)}", "if t is not None:", f"    t.{how}")
+
+
+def _found(text: Text, address: Address) -> str:
+    """What gives the tensor at an address, or None where it is gone."""
+    if isinstance(address, Argument):
+        return f"given[{address.place}]"
+    if isinstance(address, Known):
+        return f"{text.name('tensor', address.reference)}()"
+    return f"{text.name('gradient', address.tensor)}(given)"
+
+
+def _constant(text: Text, storage: Storage) -> str:
+    """A value that is the same in every call: they share it, so nobody may write it."""
+    storage.pinned = True
+    name = text.name("constant", storage)
+    return f"resized({name}, values)" if is_variable(storage.shape) else name
+
+
+def _put_together(text: Text, form: Any, results: list[str]) -> str:
+    """The function's result, of these tensors."""
+    if form is TENSOR:
+        return results[0]
+    if form[0] is tuple and all(part is TENSOR for part in form[1:]):
+        return listed(results)
+    return f"put_together({text.name('form', form)}, {listed(results)}, values)"
+
+
+# ---- what it calls
+
+
+def _known(tensor: Tensor | None, size: tuple[int, ...], dtype: DType, device: str) -> Storage:
+    """The memory of a tensor that the function knows from elsewhere, which is as it was."""
+    if tensor is None:
+        raise Stale("a tensor that the function knew from elsewhere is gone")
+    storage = tensor._storage
+    if storage is None or storage.lost:
+        storage = tensor.memory()
+    if storage.shape != size or storage.dtype is not dtype or storage.device != device:
+        raise Stale("a tensor that the function knew from elsewhere is another")
+    return storage
+
+
+def _refuse_known(apart: Sequence[weakref.ref[Tensor]], given: Sequence[Tensor]) -> None:
+    for reference in apart:
+        known = reference()
+        if any(known is tensor for tensor in given):
+            raise known_argument()
+
+
+def _bare(tensor: Tensor | None) -> None:
+    if tensor is None or tensor.grad is not None:
+        raise Stale("a tensor that had no gradient has one")
+
+
+def _left(tensor: Tensor | None) -> None:
+    if tensor is None:
+        raise Stale("a tensor that the function moved, put somewhere or returned is gone")
+
+
+def _alive(tensor: Tensor | None) -> Tensor:
+    if tensor is None:
+        raise CaptureError("a tensor that the captured function returned is gone")
+    return tensor
+
+
+def _resized(storage: Storage, values: Mapping[str, int]) -> Storage:
+    """A constant of variable size, with these values: the memory is that of the greatest size."""
+    made = Storage(bound(storage.shape, values), storage.dtype, storage.device)
+    made.buffer, made.pinned = fill_buffer(storage), True
+    return made
+
+
+class _Supply:
+    """What the host makes anew for each call, into the memory that kernels read it from."""
+
+    def __init__(self, supplied: Sequence[Supplied]) -> None:
+        self._supplied = supplied
+        self._numbers: dict[Storage, float] = {}
+        """Numbers that are there from the last call."""
+
+    def __call__(self) -> None:
+        for item in self._supplied:
+            for storage, value in zip(item.storages, item.make()):
+                if type(value) is float or type(value) is int:
+                    if self._numbers.get(storage) == value != 0:
+                        continue
+                    self._numbers[storage] = value
+                    found = packed((value,), storage.dtype)
+                    if found is not None:
+                        storage.buffer.copy_in(found[0])
+                        continue
+                storage.buffer.copy_in(host_values(np.asarray(value), storage.dtype))
+
+
+# ---- what it is made of
 
 
 def _refuse_variable(storage: Storage) -> None:
@@ -259,22 +306,6 @@ def _refuse_variable(storage: Storage) -> None:
         )
 
 
-def _resized(storage: Storage, values: Mapping[str, int]) -> Storage:
-    """A constant of variable size, with these values: the memory is that of the greatest size."""
-    if not is_variable(storage.shape):
-        return storage
-    made = Storage(bound(storage.shape, values), storage.dtype, storage.device)
-    made.buffer, made.pinned = fill_buffer(storage), True
-    return made
-
-
-def _alive(address: Address, tensors: Sequence[Tensor]) -> Tensor:
-    found = address.tensor(tensors)
-    if found is None:
-        raise CaptureError("a tensor that the captured function returned is gone")
-    return found
-
-
 def _followed(values: list[Value]) -> list[Value]:
     """The values that somebody waits for: a temporary of the function is gone by now."""
     with undisturbed():
@@ -285,127 +316,14 @@ def _followed(values: list[Value]) -> list[Value]:
         ]
 
 
-def _with_own_memory(
-    recording: Recording, values: list[Storage], events: list[Event]
-) -> list[Storage]:
-    """The memory of each value; of what the host supplies a copy, as the next call changes it."""
+def _with_own_memory(recording: Recording, values: list[Value], events: list[Event]) -> list[Value]:
+    """The values, each in memory of the call's own: the next call changes what the host supplies,
+    so of that there is a copy."""
     supplied = {s for item in recording.supplied for s in item.storages}
     copies: dict[Storage, Storage] = {}
-    for storage in values:
+    for storage, _ in values:
         if storage in supplied and storage not in copies:
             made = copies[storage] = Storage(storage.shape, storage.dtype, storage.device)
             recording.made[made] = None
             events.append(Copied(fill_buffer(made), fill_buffer(storage)))
-    return [copies.get(s, s) for s in values]
-
-
-def _constant(storage: Storage) -> Storage:
-    """A value that is the same in every call: they share it, so nobody may write it."""
-    storage.pinned = True
-    return storage
-
-
-# ---- memory that lives inside only
-
-
-def _packed(events: list[Event], outside: set[int]) -> list[Event]:
-    """The events with all other buffers in one arena per device.
-
-    `outside` holds the ids of the buffers that inputs, results and constants are in.
-    """
-    used: dict[int, tuple[Buffer, list[int]]] = {}
-    when = 0
-    for event in events:
-        for touched in _touched(event):
-            for buffer in touched:
-                if id(buffer.root) not in outside:
-                    used.setdefault(id(buffer.root), (buffer.root, []))[1].append(when)
-            when += 1
-    devices = list(dict.fromkeys(root.device for root, _ in used.values()))
-    places: dict[int, tuple[Buffer, int]] = {}
-    for device in devices:
-        own = [(key, root, at) for key, (root, at) in used.items() if root.device is device]
-        offsets, total = arrange([Life(root.nbytes, at[0], at[-1]) for _, root, at in own])
-        arena = device.buffer(total)
-        for (key, _, _), offset in zip(own, offsets):
-            places[key] = (arena, offset)
-
-    def moved(buffer: Buffer) -> Buffer:
-        found = places.get(id(buffer.root))
-        if found is None:
-            return buffer
-        arena, offset = found
-        return arena.view(offset + buffer.offset, buffer.nbytes)
-
-    result: list[Event] = []
-    for event in events:
-        if isinstance(event, Launched):
-            steps = tuple([(e, [moved(b) for b in given], v) for e, given, v in event.steps])
-            result.append(Launched(event.device, steps))
-        elif isinstance(event, Copied):
-            result.append(Copied(moved(event.target), moved(event.source)))
-        else:
-            result.append(Filled(moved(event.target), event.content))
-    return result
-
-
-def _touched(event: Event) -> list[Sequence[Buffer]]:
-    """The buffers of each step of an event."""
-    if isinstance(event, Launched):
-        return [buffers for _, buffers, _ in event.steps]
-    if isinstance(event, Copied):
-        return [(event.target, event.source)]
-    return [(event.target,)]
-
-
-# ---- what a replay calls
-
-
-def _runs(events: list[Event], exchanged: list[Buffer]) -> list[Run]:
-    """The parts of a replay, launches on one device in one list."""
-    runs: list[Run] = []
-    steps: list[Step] = []
-    device: Device | None = None
-    for event in (*events, None):
-        if steps and not (isinstance(event, Launched) and event.device is device):
-            assert device is not None
-            runs.append(_launches(device, steps, exchanged))
-            steps = []
-        if isinstance(event, Launched):
-            device = event.device
-            steps += event.steps
-        elif isinstance(event, Copied):
-            runs.append(_copy(event, exchanged))
-        elif isinstance(event, Filled):
-            runs.append(_fill(event, exchanged))
-    return runs
-
-
-def _launches(device: Device, steps: list[Step], exchanged: list[Buffer]) -> Run:
-    used = {id(b.root) for _, buffers, _ in steps for b in buffers}
-    places = [place for place, b in enumerate(exchanged) if id(b.root) in used]
-    run = device.prepare(steps, [exchanged[p] for p in places]).run
-    if len(places) == len(exchanged):
-        return run
-    return lambda buffers, values: run([buffers[p] for p in places], values)
-
-
-def _copy(event: Copied, exchanged: list[Buffer]) -> Run:
-    target, source = _place(event.target, exchanged), _place(event.source, exchanged)
-    return lambda buffers, _: target(buffers).copy_from(source(buffers))
-
-
-def _fill(event: Filled, exchanged: list[Buffer]) -> Run:
-    target, content = _place(event.target, exchanged), event.content
-    return lambda buffers, _: target(buffers).copy_in(content)
-
-
-def _place(buffer: Buffer, exchanged: list[Buffer]) -> Callable[[Sequence[Buffer]], Buffer]:
-    """Where a replay finds a buffer: among those that are exchanged, or where it was."""
-    for place, candidate in enumerate(exchanged):
-        if candidate.root is buffer.root:
-            offset, nbytes = buffer.offset - candidate.offset, buffer.nbytes
-            if nbytes == candidate.nbytes:
-                return lambda buffers: buffers[place]
-            return lambda buffers: buffers[place].view(offset, nbytes)
-    return lambda buffers: buffer
+    return [(copies.get(s, s), address) for s, address in values]

@@ -1,104 +1,104 @@
 """The short way into a replay: a call like the last ones, told without a key.
 
 A call's kind (jit.py) takes a form, the facts of its tensors and a look-up. A shortcut knows one
-kind, of calls whose arguments are tensors, sizes and plain values, and compares the arguments with
-it one by one. What does not fit, or is not as simple as that, goes the long way.
+kind, of calls whose arguments are tensors, sizes and plain values: a function written for it
+compares the arguments one by one, and goes on with the replay. What does not fit, or is not as
+simple as that, goes the long way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from opgraft import settings
 from opgraft_tensor.extents import in_use, is_variable
 from opgraft_tensor.graph import shape
+from opgraft_tensor.replay import Replay
 from opgraft_tensor.sizes import Bound
-from opgraft_tensor.storage import Storage
 from opgraft_tensor.tensor import Tensor
+from opgraft_tensor.written import Text, listed
 
 SETTINGS: Final = ("FLOAT", "DEVICE")
 """What arithmetic means, and where what the body makes anew is made: part of a kind."""
 
+OTHER: Final = object()
+"""What a shortcut gives for arguments of another kind."""
+
 
 class Shortcut:
-    """The kind of some arguments: `tensors` gives those of a call that is of it."""
+    """A replay for calls like one. `call(arguments, names)` gives its result, or OTHER for
+    arguments that are not of that call's kind, or raises Stale; `text` is what it does."""
 
-    __slots__ = (
-        "_count",
-        "_names",
-        "_others",
-        "_places",
-        "_reading",
-        "_same",
-        "_sizes",
-        "_twins",
-    )
+    call: Callable[[Sequence[Any], tuple[str, ...]], Any]
 
-    def __init__(self, arguments: Sequence[Any], names: tuple[str, ...]) -> None:
+    def __init__(self, replay: Replay, arguments: Sequence[Any], names: tuple[str, ...]) -> None:
         """`names`: of the last arguments, where they are given by name."""
-        self._names = names
-        self._count = len(arguments)
         self._reading = settings.Reading(*SETTINGS)
-        tensors = [(place, t) for place, t in enumerate(arguments) if isinstance(t, Tensor)]
-        self._places = [(p, t.shape, t.dtype, t.device, t._leaf) for p, t in tensors]
-        self._sizes = [(p, v.variable) for p, v in enumerate(arguments) if isinstance(v, Bound)]
-        known = (Tensor, Bound)
-        self._others = [(p, v) for p, v in enumerate(arguments) if not isinstance(v, known)]
-        self._same = _same([t for _, t in tensors])
-        self._twins = tensors[0][1] is tensors[1][1] if len(tensors) == 2 else None
-        """Of two tensors: whether they are one."""
+        text = replay.body.empty()
+        self._other = text.name("other", OTHER)
+        self._refuse(text, f"len(arguments) != {len(arguments)} or names != {names}")
+        places = [f"a{number}" for number in range(len(arguments))]
+        if places:
+            text.add(f"[{', '.join(places)}] = arguments")
+        tensors: dict[str, Tensor] = {}
+        sizes: list[str] = []
+        for given, value in zip(places, arguments):
+            if isinstance(value, Tensor):
+                self._tell_tensor(text, given, f"memory{len(tensors)}", value)
+                tensors[given] = value
+            elif isinstance(value, Bound):
+                kind, variable = text.name("kind", Bound), text.name("variable", value.variable)
+                self._refuse(text, f"type({given}) is not {kind}")
+                its = f"{given}.variable"
+                self._refuse(text, f"{its} is not {variable} and {its} != {variable}")
+                sizes.append(f"{value.variable.name!r}: {given}.value")
+            else:
+                known, equal = text.name("known", value), text.name("equal", _equal)
+                self._refuse(text, f"{given} is not {known} and not {equal}({given}, {known})")
+        self._tell_twins(text, tensors)
+        self._refuse(text, f"not {text.name('holds', self._reading.holds)}()")
+        text.add(f"given = {listed([*tensors])}")
+        text.add(
+            f"values = {{{', '.join(sizes)}}}" if sizes else f"values = {text.name('none', {})}"
+        )
+        text.lines.extend(replay.body.lines)
+        self.call, self.text = text.function("shortcut(arguments, names)")
 
     def holds(self) -> bool:
         """Whether the settings are those of its kind."""
         return self._reading.holds()
 
-    def tensors(
-        self,
-        arguments: Sequence[Any],
-        names: tuple[str, ...],
-        values: dict[str, int],
-        memories: list[Storage],
-    ) -> list[Tensor] | None:
-        """The tensors of these arguments; None: they do not fit.
+    def _refuse(self, text: Text, where: str) -> None:
+        text.add(f"if {where}:", f"    return {self._other}")
 
-        The memory of each is put into `memories`, the values of variable sizes into `values`.
-        """
-        if len(arguments) != self._count or names != self._names:
-            return None
-        found: list[Tensor] = []
-        for place, size, dtype, device, leaf in self._places:
-            given = arguments[place]
-            if type(given) is not Tensor:
-                return None
-            storage = given._storage
-            if storage is None or storage.lost:
-                storage = given._memory()
-            if (
-                storage is None
-                or storage.shape != size
-                or storage.dtype is not dtype
-                or storage.device != device
-                or given._leaf is not leaf
-            ):
-                return None
-            found.append(given)
-            memories.append(storage)
-        for place, variable in self._sizes:
-            given = arguments[place]
-            if type(given) is not Bound or given.variable != variable:
-                return None
-            values[variable.name] = given.value
-        for place, value in self._others:
-            given = arguments[place]
-            if given is not value and not _equal(given, value):
-                return None
-        if self._twins is not None:
-            if (found[0] is found[1]) is not self._twins:
-                return None
-        elif len(found) > 2 and _same(found) != self._same:
-            return None
-        return found if self._reading.holds() else None
+    def _tell_tensor(self, text: Text, given: str, memory: str, known: Tensor) -> None:
+        """Lines that find the memory of a tensor, and tell it from others than the known one's."""
+        kind = text.name("kind", Tensor)
+        leaf = "not " if known._leaf else ""
+        self._refuse(text, f"type({given}) is not {kind} or {leaf}{given}._leaf")
+        text.add(
+            f"{memory} = {given}._storage",
+            f"if {memory} is None or {memory}.lost:",
+            f"    {memory} = {given}._memory()",
+            f"    if {memory} is None:",
+            f"        return {self._other}",
+        )
+        size, dtype = text.name("size", known.shape), text.name("dtype", known.dtype)
+        self._refuse(
+            text,
+            f"{memory}.shape != {size} or {memory}.dtype is not {dtype}"
+            f" or {memory}.device != {known.device!r}",
+        )
+
+    def _tell_twins(self, text: Text, tensors: Mapping[str, Tensor]) -> None:
+        """Lines that tell which of the tensors are one."""
+        if len(tensors) == 2:
+            (one, first), (other, second) = tensors.items()
+            self._refuse(text, f"{one} is {'not ' if first is second else ''}{other}")
+        elif len(tensors) > 2:
+            same, pattern = text.name("same", _same), text.name("same", _same([*tensors.values()]))
+            self._refuse(text, f"{same}({listed([*tensors])}) != {pattern}")
 
     @staticmethod
     def serves(arguments: Sequence[Any]) -> bool:

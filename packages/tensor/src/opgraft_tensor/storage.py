@@ -129,8 +129,8 @@ class Holder(Protocol):
 
 # Every live Tensor, in order of making: a reference takes itself out when its tensor dies. Asked
 # only when memory might be overwritten. Adding and taking out are single steps of the interpreter.
-_holders: Final[dict[weakref.ref[Any], None]] = {}
-_forget: Final = _holders.__delitem__
+holders: Final[dict[weakref.ref[Any], None]] = {}
+forget: Final = holders.__delitem__
 
 looking: Final = ForkLock()
 """Held by who looks at all live tensors, as nothing of them dies meanwhile: with it, a tensor that
@@ -150,15 +150,15 @@ watch: Final = _Watch()
 
 def hold(holder: Holder) -> None:
     """Register a live holder, which is hashed by identity; it leaves by dying."""
-    reference = weakref.ref(holder, _forget)
-    _holders[reference] = None
+    reference = weakref.ref(holder, forget)
+    holders[reference] = None
     if watch.born is not None:
         watch.born.append(reference)
 
 
 def live_holders() -> list[Holder]:
     """Everything registered that is alive, in order of making."""
-    found = [reference() for reference in list(_holders)]
+    found = [reference() for reference in list(holders)]
     return [holder for holder in found if holder is not None]
 
 

@@ -55,7 +55,7 @@ def test_vectors(
 def test_machine(
     results: Results, capabilities: Target, effort: str, batch: Batch, row: Operation
 ) -> None:
-    """CDIV, CMOD and MULACC, which lowering alone writes, where the target claims them."""
+    """CDIV, CMOD and MULACC, which lowering writes, where the target claims them."""
     native = row.op in capabilities.ops or row.dtype in capabilities.fma
     if not native or row.dtype not in capabilities.compute:
         not_claimed(f"{capabilities.name} has no {row}")

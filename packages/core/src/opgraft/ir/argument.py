@@ -9,11 +9,14 @@ brackets and cannot be read back.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import math
+import pkgutil
 import re
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from opgraft.dtype import DType, to_dtype
 from opgraft.errors import ParseError
@@ -29,6 +32,9 @@ _MEMBERS: Final[dict[str, Enum]] = {
 _CLASSES: Final[dict[str, type[Any]]] = {
     kind.__name__: kind for kind in (KernelInfo, DotUnit, MatrixLayout, MatrixUnit)
 }
+_ROOMS: Final = ("opgraft.opt",)
+"""Packages whose modules make further classes known. They import this one, so they are imported
+when a text names what is not known so far: a schedule, read before anything is compiled."""
 _lock: Final = ForkLock()
 _Class = TypeVar("_Class")
 
@@ -221,15 +227,58 @@ def _read_named(line: Line) -> Any:
         if first == kind.__name__ and rest in kind.__members__:
             line.take()
             return kind[rest]
+    if name not in _CLASSES and name.isidentifier():
+        _import_rooms()
     if name not in _CLASSES:
         line.fail(f"a value; names known here: {', '.join([*_WORDS, *_CLASSES])}, ops, kinds")
     line.take()
     line.expect("(")
     values = read_values(line, ")")
     try:
-        return _CLASSES[name](*values)
+        made = _CLASSES[name](*values)
     except TypeError as problem:
         raise ParseError(f"line {line.number}: {name}: {problem}") from problem
+    for field, wanted in _types(name).items():
+        value = getattr(made, field)
+        if not _fits(value, wanted):
+            plain = isinstance(wanted, type) and get_origin(wanted) is None
+            shown = f"{field} is {format_value(value)}, not of the type "
+            shown += wanted.__name__ if plain else str(wanted)
+            raise ParseError(f"line {line.number}: {name}: {shown}")
+    return made
+
+
+def _import_rooms() -> None:
+    for room in _ROOMS:
+        for module in pkgutil.iter_modules(importlib.import_module(room).__path__):
+            importlib.import_module(f"{room}.{module.name}")
+
+
+@functools.cache
+def _types(name: str) -> dict[str, Any]:
+    """The types of the fields of a class that is known; of none where some can't be told."""
+    made = _CLASSES[name]
+    try:
+        hints = get_type_hints(made)
+    except NameError:  # they are imported for type checkers alone
+        return {}
+    return {f.name: hints[f.name] for f in dataclasses.fields(made)}
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    """Whether a value is of a type, as far as types of arguments go: numbers, members, tuples."""
+    if wanted is int:
+        return type(value) is int
+    if isinstance(wanted, type) and get_origin(wanted) is None:
+        return isinstance(value, wanted)
+    if get_origin(wanted) is not tuple:
+        return True
+    parts = get_args(wanted)
+    if not isinstance(value, tuple):
+        return False
+    if parts[-1] is Ellipsis:
+        return all(_fits(part, parts[0]) for part in value)
+    return len(value) == len(parts) and all(map(_fits, value, parts))
 
 
 def read_values(line: Line, closing: str) -> tuple[Any, ...]:

@@ -1,30 +1,27 @@
-"""Python code from rules: one function for the nodes of one signature.
+"""Python code from rules: what is left of them for the nodes of one signature.
 
 A signature is the kind of a node and the kinds of its sources. Most of what patterns ask is
-decided by it, so the function holds just the rules that can still match, in order, with the
-tests that are left; each way in which a pattern can match (orders of sources, alternatives) is
-one `if`. What it does is what `Rule.interpret` does for these rules, one after another.
+decided by it, so the code holds just the rules that can still match, in order, with the tests
+that are left; each way in which a pattern can match (orders of sources, alternatives) is one
+`if`. What it does is what `Rule.interpret` does for these rules, one after another. How text
+becomes a function is in ir/steps.py.
 """
 
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FunctionType
-from typing import Any, Final, TypeAlias
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from opgraft.dtype import DType
-from opgraft.errors import RewriteError
 from opgraft.ir.intern import Kind, kind_of
 from opgraft.ir.ops import Ops
 from opgraft.ir.pattern import ANY, DTypeSet, UPat, holds
-from opgraft.ir.rule import Rule, arity, checked, failure
-from opgraft.ir.uop import UOp, exact_key
+from opgraft.ir.rule import Rule, arity
+from opgraft.ir.steps import Function, Text, Try, made_of
+from opgraft.ir.uop import exact_key
 
-Function: TypeAlias = Callable[[UOp, Any], "UOp | None"]
-
-_RETURN: Final = "if r is not None and r is not n: return r if r.__class__ is UOp else checked(r)"
 _MOST_WAYS: Final = 24
 """A rule with more ways to match than this is interpreted."""
 
@@ -34,7 +31,7 @@ class Place:
 
     __slots__ = ("kind", "known", "parts", "sources", "text", "width")
 
-    def __init__(self, text: str, kind: Kind | None, known: list[Kind | None] | None) -> None:
+    def __init__(self, text: str, kind: Kind | None, known: Sequence[Kind | None] | None) -> None:
         self.text = text  # a name, or an expression that reaches the node
         self.kind = kind  # None: unknown
         self.known = known  # of its sources; None: not even their number
@@ -50,6 +47,24 @@ class Place:
             kind = self.known[i] if self.known is not None and i < len(self.known) else None
             found = self.parts[i] = Place(f"{tuple_name}[{i}]", kind, None)
         return found
+
+    def forget_names(self) -> None:
+        """As new; to be called of the matched node."""
+        self.sources = None
+        for part in self.parts.values():
+            if part.sources is not None:
+                part.sources = None
+                part.parts.clear()
+        if self.known is None:
+            self.parts.clear()
+
+
+def _root(kind: Kind, known: Sequence[Kind] | None) -> Place:
+    """The matched node."""
+    place = Place("n", kind, known)
+    if known:
+        place.parts = {i: Place(f"s{i}", k, None) for i, k in enumerate(known)}
+    return place
 
 
 class _Way:
@@ -68,23 +83,42 @@ class TooManyWays(Exception):
 
 
 class Objects:
-    """Names for the objects that generated code mentions."""
+    """Marks for the objects that code mentions."""
 
     def __init__(self) -> None:
-        self.names: Final[dict[str, Any]] = {}
+        self._marked: Final[dict[str, Any]] = {}
         self._known: Final[dict[object, str]] = {}
 
-    def name(self, letter: str, value: Any, key: object = None) -> str:
+    def mark(self, letter: str, value: Any, key: object = None) -> str:
         key = (letter, key if key is not None else id(value))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = f"{letter}{len(self._known)}"
-            self.names[found] = value
+            found = self._known[key] = f"{{{letter}{len(self._known)}}}"
+            self._marked[found] = value
         return found
 
-    def op(self, op: Ops) -> str:
-        self.names[op.name] = op
-        return op.name
+    def text(self, width: int | None, rules: Iterable[tuple[Rule, tuple[Try, ...]]]) -> Text:
+        """The code with names in the marks' place, numbered as they come: what was marked for code
+        that was dropped again leaves no trace, so equal rules give equal text."""
+        names: dict[str, str] = {}
+        objects: dict[str, Any] = {}
+
+        def named(found: re.Match[str]) -> str:
+            mark = found[0]
+            if mark not in names:
+                names[mark] = name = f"{mark[1]}{len(names)}"
+                objects[name] = self._marked[mark]
+            return names[mark]
+
+        sub = _MARK.sub
+        named_rules = [
+            (rule, tuple([(sub(named, test), sub(named, call)) for test, call in tries]))
+            for rule, tries in rules
+        ]
+        return Text(width, tuple(named_rules), objects)
+
+
+_MARK: Final = re.compile(r"\{[a-z][0-9]+\}")
 
 
 class _Members(dict[DType, bool]):
@@ -103,12 +137,11 @@ class Generator:
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.rules: Final = rules
-        self.objects: Final = Objects()
-        self.objects.names.update(
-            UOp=UOp, exact_key=exact_key, failed=self._failed, holds=holds, checked=checked
-        )
-        self._functions: Final[dict[str, Function]] = {}
-        self._rules_of: Final[dict[CodeType, tuple[list[int], list[Rule]]]] = {}
+        self._objects = Objects()
+        self._steps: Final[dict[tuple[object, ...], Function | None]] = {}
+        self._views: Final[dict[tuple[Rule, Kind | None], int]] = {}
+        self._numbers: Final[dict[tuple[object, ...], int]] = {}
+        self._members: Final[dict[DTypeSet, _Members]] = {}
         self._by_op: Final[dict[Ops, list[Rule]]] = {op: [] for op in Ops}
         self._by_kind: Final[dict[Kind, list[Rule]]] = {}
         self._names = itertools.count()
@@ -118,62 +151,74 @@ class Generator:
 
     # ---- what can match
 
-    def function(self, kind: Kind, known: list[Kind | None] | None) -> Function | None:
-        """The function for nodes of this kind with sources of the known kinds.
+    def steps(self, kind: Kind, known: Sequence[Kind] | None) -> list[Function]:
+        """A function of each rule that may match a node of this kind with sources of the known
+        kinds, in order. `known` is None where even the number of sources is open.
 
-        None: no rule can match. `known` is None where even the number of sources is open.
+        A rule's function is made once for all signatures that look the same to its pattern.
         """
-        head: list[str] = []
-        if known:
-            names = [f"s{i}" for i in range(len(known))]
-            head.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = n.src")
-        root = Place("n", kind, known)
-        if known:
-            root.parts = {i: Place(f"s{i}", k, None) for i, k in enumerate(known)}
-        body: list[tuple[str, Rule]] = []
-        for rule in self._candidates(kind):
-            if known is not None and not _sources_may_fit(rule.pattern, known):
-                continue
-            lines = self._rule(rule, root)
-            if lines:
-                body += [(line, rule) for line in lines]
-            self._forget_names(root)
-        return self._compile(head, body) if body else None
-
-    def _candidates(self, kind: Kind) -> list[Rule]:
-        """The rules that may match a node of this kind, whatever its sources."""
-        found = self._by_kind.get(kind)
-        if found is None:
-            fitting = [r for r in self._by_op[kind.op] if _may_fit(r.pattern, kind)]
-            found = self._by_kind[kind] = fitting
+        found: list[Function] = []
+        for rule in self._candidates(kind, known):
+            key: tuple[object, ...] = (rule,)
+            if not _is_settled(rule.pattern):
+                kinds = (kind, None) if known is None else (kind, *known)
+                key = (rule, *[self._view(rule, k) for k in kinds])
+            if key in self._steps:
+                step = self._steps[key]
+            else:
+                root = _root(kind, known)
+                self._objects = Objects()
+                tries = self._rule(rule, root)
+                text = self._objects.text(root.width, [(rule, tries)])
+                step = self._steps[key] = made_of(text) if tries else None
+            if step is not None:
+                found.append(step)
         return found
 
-    def _forget_names(self, root: Place) -> None:
-        """Let each rule name its parts from the start, so that equal rules give equal text."""
-        self._names = itertools.count()
-        root.sources = None
-        for part in root.parts.values():
-            if part.sources is not None:
-                part.sources = None
-                part.parts.clear()
-        if root.known is None:
-            root.parts.clear()
+    def _view(self, rule: Rule, kind: Kind | None) -> int:
+        """A number for what the pattern of a rule, and those of its sources, can tell about a kind:
+        where that is the same for two kinds, so is all code. None is a kind that is not known."""
+        found = self._views.get((rule, kind))
+        if found is None:
+            seen = () if kind is None else tuple(_facts(rule.pattern, kind))
+            found = self._numbers.setdefault(seen, len(self._numbers))
+            self._views[rule, kind] = found
+        return found
 
-    def _rule(self, rule: Rule, root: Place) -> list[str]:
-        """The code of one rule; empty if it cannot match."""
-        written: dict[str, None] = {}
+    def text(self, kind: Kind, known: Sequence[Kind] | None) -> Text:
+        """The code of all rules that may match a node of this kind with such sources."""
+        root = _root(kind, known)
+        self._objects = Objects()
+        rules = [(rule, self._rule(rule, root)) for rule in self._candidates(kind, known)]
+        return self._objects.text(root.width, [(rule, tries) for rule, tries in rules if tries])
+
+    def _candidates(self, kind: Kind, known: Sequence[Kind] | None) -> list[Rule]:
+        """The rules that may match, by a quick look."""
+        found = self._by_kind.get(kind)
+        if found is None:
+            found = [r for r in self._by_op[kind.op] if _may_fit(r.pattern, kind)]
+            self._by_kind[kind] = found
+        if known is None or not found:
+            return found
+        return [rule for rule in found if _sources_may_fit(rule.pattern, known)]
+
+    def _rule(self, rule: Rule, root: Place) -> tuple[Try, ...]:
+        """The code of one rule; empty if it cannot match. Each names its parts from the start, so
+        that equal rules give equal text."""
+        self._names = itertools.count()
+        root.forget_names()
+        written: dict[Try, None] = {}
         try:
             for way in self._ways(((rule.pattern, root),), _Way((), {}, {})):
                 written[self._call(rule, way)] = None
                 if len(written) > _MOST_WAYS:
                     raise TooManyWays
         except TooManyWays:
-            name = self.objects.name("r", rule)
-            return [f"r = {name}.interpret(n, ctx)\n    {_RETURN}"]
-        return list(written)
+            return (("", f"{self._objects.mark('r', rule)}.interpret(n, ctx)"),)
+        return tuple(written)
 
-    def _call(self, rule: Rule, way: _Way) -> str:
-        tests, named = list(way.tests), dict(way.named)
+    def _call(self, rule: Rule, way: _Way) -> Try:
+        named = dict(way.named)
         given: list[str] = []
         by_place = True
         for name, placed in rule.parameters:
@@ -183,10 +228,8 @@ class Generator:
             value = "ctx" if name == "ctx" else _reach(way.bound[name], named)
             by_place = by_place and placed
             given.append(value if by_place else f"{name}={value}")
-        call = f"r = {self.objects.name('f', rule.function)}({', '.join(given)})"
-        if not tests:
-            return f"{call}\n    {_RETURN}"
-        return f"if {' and '.join(tests)}:\n        {call}\n        {_RETURN}"
+        function = self._objects.mark("f", rule.function)
+        return " and ".join(way.tests), f"{function}({', '.join(given)})"
 
     def _ways(self, todo: tuple[tuple[UPat, Place], ...], way: _Way) -> Iterator[_Way]:
         """The ways to match all of `todo`, in the order of the interpreter."""
@@ -197,9 +240,11 @@ class Generator:
                 if known is None:
                     way = _Way(way.tests, {**way.bound, pattern.name: place}, way.named)
                 elif known is not place:
-                    named = dict(way.named)
-                    test = f"{_reach(place, named)} is {_reach(known, named)}"
-                    way = _Way((*way.tests, test), way.bound, named)
+                    # in one order, so that both orders of equal sources are one way
+                    first, other = sorted((known, place), key=lambda p: p.text)
+                    test = f"{_reach(other, way.named)} is {_reach(first, way.named)}"
+                    bound = {**way.bound, pattern.name: first}
+                    way = _Way((*way.tests, test), bound, way.named)
             if pattern.alternatives:
                 for alternative in pattern.alternatives:
                     yield from self._ways(((alternative, place), *todo), way)
@@ -251,7 +296,7 @@ class Generator:
         if pattern.arg is not ANY:
             tests.append(self._arg_test(pattern.arg, f"{_reach(place, named)}.arg"))
         if pattern.predicate is not None:
-            tests.append(f"{self.objects.name('p', pattern.predicate)}({_reach(place, named)})")
+            tests.append(f"{self._objects.mark('p', pattern.predicate)}({_reach(place, named)})")
         return _Way((*way.tests, *tests), way.bound, named) if tests else way
 
     def _unknown(
@@ -263,7 +308,7 @@ class Generator:
             elif type(pattern.value) is int and -1 <= pattern.value <= 1:
                 tests.append(f"{self._name(place, named)}.kind.value == {pattern.value}")
             else:
-                value = self.objects.name("v", pattern.value, exact_key(pattern.value))
+                value = self._objects.mark("v", pattern.value, exact_key(pattern.value))
                 node = self._name(place, named)
                 tests.append(f"{node}.kind.constant")
                 node = self._name(place, named)
@@ -271,21 +316,24 @@ class Generator:
         elif pattern.ops is not None:
             node = self._name(place, named)
             if len(pattern.ops) == 1:
-                tests.append(f"{node}.op is {self.objects.op(pattern.ops[0])}")
+                tests.append(f"{node}.op is {self._objects.mark('o', pattern.ops[0])}")
             else:
-                tests.append(f"{node}.op in {self.objects.name('o', frozenset(pattern.ops))}")
+                tests.append(f"{node}.op in {self._objects.mark('o', frozenset(pattern.ops))}")
         if pattern.dtypes is not None:
-            members = self.objects.name("d", _Members(pattern.dtypes), pattern.dtypes)
+            known = self._members.get(pattern.dtypes)
+            if known is None:
+                known = self._members[pattern.dtypes] = _Members(pattern.dtypes)
+            members = self._objects.mark("d", known)
             tests.append(f"{members}[{self._name(place, named)}.dtype]")
 
     def _arg_test(self, arg: Any, reached: str) -> str:
-        value = self.objects.name("a", arg, exact_key(arg))
+        value = self._objects.mark("a", arg, exact_key(arg))
         if isinstance(arg, Ops) or arg is True or arg is False:
             return f"{reached} is {value}"
         if type(arg) is int or type(arg) is str:
             # True == 1, so the type is part of the test
             return f"{reached} == {value} and {reached}.__class__ is {type(arg).__name__}"
-        key = self.objects.name("k", exact_key(arg), exact_key(arg))
+        key = self._objects.mark("k", exact_key(arg), exact_key(arg))
         return f"exact_key({reached}) == {key}"
 
     def _open(self, pattern: UPat, place: Place, way: _Way) -> tuple[_Way, list[Place]] | None:
@@ -332,33 +380,6 @@ class Generator:
             return f"({name} := {place.text})"
         return _reach(place, named)
 
-    # ---- text to function
-
-    def _compile(self, head: list[str], body: list[tuple[str, Rule]]) -> Function:
-        lines = ["def match(n, ctx):", "  try:", *(f"    {line}" for line in head)]
-        starts: list[int] = []
-        for text, _ in body:
-            starts.append(len(lines) + 1)
-            lines += f"    {text}".split("\n")
-        lines += ["  except Exception as error:", "    raise failed(error, n) from error"]
-        source = "\n".join(lines)
-        found = self._functions.get(source)
-        if found is None:
-            code = compile(source, "<rules of opgraft>", "exec")
-            exec(code, self.objects.names)
-            found = self.objects.names.pop("match")
-            assert isinstance(found, FunctionType)
-            self._rules_of[found.__code__] = (starts, [rule for _, rule in body])
-            self._functions[source] = found
-        return found
-
-    def _failed(self, error: Exception, node: UOp) -> RewriteError:
-        """The error of a rule that raised: its line in the generated code says which it was."""
-        where = error.__traceback__
-        assert where is not None
-        starts, rules = self._rules_of[where.tb_frame.f_code]
-        return failure(rules[max(0, bisect_right(starts, where.tb_lineno) - 1)], node, error)
-
 
 def _root_ops(pattern: UPat) -> Iterable[Ops]:
     """The ops of nodes that may match, each once."""
@@ -378,7 +399,36 @@ def _may_fit(pattern: UPat, kind: Kind) -> bool:
     )
 
 
-def _sources_may_fit(pattern: UPat, kinds: list[Kind | None]) -> bool:
+def _is_settled(pattern: UPat) -> bool:
+    """Whether the kind alone decides: neither the node nor its sources are asked."""
+    return (
+        pattern.form == "anything"
+        and not pattern.alternatives
+        and pattern.value is ANY
+        and pattern.arg is ANY
+        and pattern.predicate is None
+    )
+
+
+def _facts(pattern: UPat, kind: Kind) -> Iterator[object]:
+    """What a pattern and those of its sources tell about a kind, each of them. None: no match."""
+    stack = [pattern, *pattern.src]
+    for part in pattern.alternatives:
+        stack += (part, *part.src)
+    while stack:
+        part = stack.pop()
+        if part.alternatives:
+            # those of the pattern itself are there
+            stack += part.alternatives if part is not pattern else ()
+            continue
+        if not _may_be(part, kind):
+            yield None
+            continue
+        test = "" if part.value is ANY else _value_test(part.value, kind)
+        yield test and (test, kind.op), None if part.form == "anything" else arity(kind.op)
+
+
+def _sources_may_fit(pattern: UPat, kinds: Sequence[Kind]) -> bool:
     """A quick look: False only where no node with sources of these kinds can match."""
     wanted = pattern.src
     if pattern.alternatives or pattern.form in ("anything", "repeated"):
@@ -390,11 +440,8 @@ def _sources_may_fit(pattern: UPat, kinds: list[Kind | None]) -> bool:
     return _all_may_be(wanted, kinds)
 
 
-def _all_may_be(patterns: tuple[UPat, ...], kinds: list[Kind | None]) -> bool:
-    for pattern, kind in zip(patterns, kinds):
-        if kind is not None and not _may_be(pattern, kind):
-            return False
-    return True
+def _all_may_be(patterns: tuple[UPat, ...], kinds: Sequence[Kind]) -> bool:
+    return all(map(_may_be, patterns, kinds))
 
 
 def _may_be(pattern: UPat, kind: Kind) -> bool:

@@ -24,6 +24,9 @@ PROVEN: Final = "proven"
 ANY_ZERO: Final = "any zero"
 """Tag of a float MAX or MIN: the sign of a zero result is free (nan is not)."""
 
+NUMBERS: Final = "numbers"
+"""Tag of a float MAX or MIN, as `ANY_ZERO`: and where an operand is nan, nobody uses the result."""
+
 UNSIGNED: Final = {
     8: dtypes.uint8,
     16: dtypes.uint16,
@@ -39,7 +42,7 @@ def expand(u: UOp) -> UOp | None:
     if op is Ops.MAX or op is Ops.MIN:
         if not u.dtype.is_float:
             return None
-        return _extreme(u.src[0], u.src[1], op is Ops.MAX, u.tag == ANY_ZERO)
+        return _extreme(u.src[0], u.src[1], op is Ops.MAX, u.tag)
     if op is Ops.CAST:
         if u.tag == PROVEN or not u.src[0].dtype.is_float or not u.dtype.is_int:
             return None
@@ -66,8 +69,9 @@ def bits_of(x: UOp) -> UOp:
     return x.bitcast(lanes_of(UNSIGNED[x.dtype.bits], x))
 
 
-def _extreme(a: UOp, b: UOp, greatest: bool, any_zero: bool) -> UOp:
-    """numpy.maximum or minimum, with -0.0 below 0.0."""
+def _extreme(a: UOp, b: UOp, greatest: bool, tag: str | None) -> UOp:
+    """numpy.maximum or minimum, with -0.0 below 0.0; but for what a tag leaves free."""
+    any_zero = tag in (ANY_ZERO, NUMBERS)
 
     def beats(x: UOp, y: UOp) -> UOp:
         return y < x if greatest else x < y
@@ -86,7 +90,7 @@ def _extreme(a: UOp, b: UOp, greatest: bool, any_zero: bool) -> UOp:
     # the form of the machines' own instruction, which hands on the second operand where either is
     # nan; what it loses is put back by a test that hardly ever holds
     picked = beats(a, b).where(a, b)
-    if may_be_nan(a):
+    if tag != NUMBERS and may_be_nan(a):
         picked = a.ne(a).where(a, picked)
     if any_zero or a.vmin > 0 or a.vmax < 0 or b.vmin > 0 or b.vmax < 0:
         return picked

@@ -39,23 +39,13 @@ def split_stride(index: UOp, loop: UOp) -> tuple[UOp, int | None]:
     """
     if loop not in index.ranges:
         return index, 0
-    stride = 0
-    kept: list[UOp] = []
-    stack = [(index, 1)]
-    while stack:
-        n, factor = stack.pop()
-        if loop not in n.ranges:
-            kept.append(n if factor == 1 else n * factor)
-        elif n is loop:
-            stride += factor
-        elif n.op is Ops.ADD:
-            stack.extend((s, factor) for s in reversed(n.src))
-        elif n.op is Ops.MUL and n.src[1].op is Ops.CONST:
-            stack.append((n.src[0], factor * int(n.src[1].arg)))
-        else:
-            return index, None
-    if not kept:
+    found = _terms(index, loop)
+    if found is None:
+        return index, None
+    stride, rest = found
+    if not rest:
         return UOp.const(dtypes.index, 0), stride
+    kept = [n if factor == 1 else n * factor for n, factor in rest]
     base = kept[0]
     for term in kept[1:]:
         base = base + term
@@ -64,4 +54,28 @@ def split_stride(index: UOp, loop: UOp) -> tuple[UOp, int | None]:
 
 def stride_of(index: UOp, loop: UOp) -> int | None:
     """Elements that `index` moves per step of `loop`; None if that is not constant."""
-    return split_stride(index, loop)[1]
+    if loop not in index.ranges:
+        return 0
+    found = _terms(index, loop)
+    return None if found is None else found[0]
+
+
+def _terms(index: UOp, loop: UOp) -> tuple[int, list[tuple[UOp, int]]] | None:
+    """(elements moved per step of `loop`, the terms without it and their factors); None where that
+    is not constant."""
+    stride = 0
+    rest: list[tuple[UOp, int]] = []
+    stack = [(index, 1)]
+    while stack:
+        n, factor = stack.pop()
+        if loop not in n.ranges:
+            rest.append((n, factor))
+        elif n is loop:
+            stride += factor
+        elif n.op is Ops.ADD:
+            stack.extend([(s, factor) for s in reversed(n.src)])
+        elif n.op is Ops.MUL and n.src[1].op is Ops.CONST:
+            stack.append((n.src[0], factor * int(n.src[1].arg)))
+        else:
+            return None
+    return stride, rest

@@ -1,21 +1,24 @@
 """`PatternMatcher`: an ordered list of rules, and which of them rewrites a node.
 
-Rules are compiled as nodes come: for each signature (the kinds of a node and its sources) a
-function is generated on first sight that holds just the rules that can match it (ir/codegen.py).
-The interpreter of patterns says the same, slower: it is the oracle in tests and serves tracing.
+Rules are compiled as nodes come: for each signature (the kinds of a node and its sources) there
+is a function that carries out just the rules that can match it (ir/codegen.py), at first one step
+for each of them, later compiled as a whole. The interpreter of patterns says the same, slower: it
+is the oracle in tests and serves tracing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary, ref
 
 from opgraft.errors import RewriteError
-from opgraft.ir.codegen import Function, Generator
+from opgraft.ir.codegen import Generator
 from opgraft.ir.intern import Kind, lock
 from opgraft.ir.pattern import UPat
 from opgraft.ir.rule import Rule, RuleFunction, failure
+from opgraft.ir.steps import Function, made_of, sequence
 from opgraft.ir.uop import UOp
 
 RuleSpec: TypeAlias = "tuple[UPat, RuleFunction] | tuple[UPat, RuleFunction, str] | Rule"
@@ -58,15 +61,29 @@ class Table(dict[Signature, "Function | None"]):
         with lock:
             if key in self:
                 return self[key]
-            if isinstance(key, Kind):
-                made = self.generator.function(key, None)
-            elif len(self) < _MOST_SIGNATURES:
-                made = self.generator.function(key[0], list(key[1:]))
-            else:
-                key = key[0]
-                made = self[key] if key in self else self.generator.function(key, None)
+            if not isinstance(key, Kind) and len(self) >= _MOST_SIGNATURES:
+                return self[key[0]]
+            steps = self.generator.steps(*_parts(key))
+            made = steps[0] if steps else None
+            if len(steps) > 1:
+                # by a weak reference, or table and function would hold each other
+                made = sequence(steps, partial(_compile, ref(self), key))
             self[key] = made
         return made
+
+
+def _parts(key: Signature) -> tuple[Kind, tuple[Kind, ...] | None]:
+    """The kind of a node and those of its sources; None: they are not known."""
+    return (key, None) if isinstance(key, Kind) else (key[0], key[1:])
+
+
+def _compile(table: ref[Table], key: Signature) -> Function:
+    """The function of a signature in one piece; from now on the table has it."""
+    found = table()
+    assert found is not None  # who calls a function found it there
+    with lock:
+        made = found[key] = made_of(found.generator.text(*_parts(key)))
+    return made
 
 
 # Matchers of the same rules, such as the same sum built twice, share their functions.

@@ -13,7 +13,7 @@ and by how much. So with
 
 thread 6 has the digits 2 and 1, register 3 has 1 and 1: the element in row 1*1 + 1*8 and column
 2*2 + 1*1. The manuals of such instructions draw the same as figures, or give it as formulas in the
-numbers of thread and register; tests/ir/test_matrix.py holds some of them beside their layouts.
+numbers of thread and register; tests/kernel_forms/units.py has some of them beside their layouts.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Ops(Enum):
 
     # three sources
     WHERE = auto()  # (condition, if true, if false)
-    MULACC = auto()  # (a, b, c): a*b + c with one rounding; written by lowering alone
+    MULACC = auto()  # (a, b, c): a*b + c with one rounding; no rule makes it of a written a*b + c
 
     # over loops
     REDUCE = auto()  # src: (value, *ranges); arg: ADD, MUL, MAX, MIN, AND or OR; closes them

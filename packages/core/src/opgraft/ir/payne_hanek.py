@@ -1,4 +1,4 @@
-"""Reduction of large floats modulo pi/2 with integers alone (Payne and Hanek, 1983).
+"""Reduction of large floats modulo pi with integers alone (Payne and Hanek, 1983).
 
 x = m * 2**e is divided by pi by multiplying m with a window of the bits of 1/pi: those in front
 of the window contribute multiples of 2*pi, which sin can't see, and those behind it too little to
@@ -32,7 +32,7 @@ PI64: Final = (3.1415926218032837, 3.178650954705639e-08)
 
 
 def reduce_huge(size: UOp) -> tuple[UOp, UOp]:
-    """r and k modulo 4 (an unsigned integer) of size = k*pi/2 + r, |r| <= pi/4.
+    """r and k modulo 2 (an unsigned integer) of size = k*pi + r, |r| <= pi/2.
 
     For float32 from 2**12, for float64 from 2**20 on; nan for inf. Below, anything (but no trap).
     """
@@ -76,9 +76,9 @@ def _reduce32(size: UOp) -> tuple[UOp, UOp]:
     low = m * w0
     middle = m * w1 + (low >> 32)
     turn = ((m * w2) << 32) + middle
-    k = (turn + (1 << 61)) >> 62
-    rest = (turn - (k << 62)).bitcast(lanes_of(dtypes.int64, size))
-    # |rest| <= 2**61 in units of 2**-63: three exact floats
+    k = (turn + (1 << 62)) >> 63
+    rest = (turn - (k << 63)).bitcast(lanes_of(dtypes.int64, size))
+    # |rest| <= 2**62 in units of 2**-63: three exact floats
     f = _pieces(rest, size, 24)
     total = f[0] + f[1]
     small = (f[0] - total) + f[1] + f[2]
@@ -134,8 +134,8 @@ def _reduce64(size: UOp) -> tuple[UOp, UOp]:
         carry = (carry >> 32) + (first >> 32) + (second >> 32)
     high = (digits[5] << 32) | digits[4]
     low = (digits[3] << 32) | digits[2]
-    k = (high + (1 << 61)) >> 62
-    rest = (high - (k << 62)).bitcast(lanes_of(SIGNED[64], size))
+    k = (high + (1 << 62)) >> 63
+    rest = (high - (k << 63)).bitcast(lanes_of(SIGNED[64], size))
     unsigned_rest = rest.bitcast(lanes_of(UNSIGNED[64], size))
     # 2**-63 * rest + 2**-127 * low as three floats of at most 53 bits, each exact
     f0 = _float64(rest >> 11, size) * 2.0**-52

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from opgraft.errors import RewriteError
-from opgraft.ir.codegen import Function
 from opgraft.ir.collector import paused
 from opgraft.ir.graph import toposort
 from opgraft.ir.matcher import PatternMatcher, signature
 from opgraft.ir.rule import brief
+from opgraft.ir.steps import Function
 from opgraft.ir.trace import Recorder, recording
 from opgraft.ir.uop import UOp, make, node
 

@@ -38,7 +38,7 @@ class _Rules:
     remedy: str
 
 
-_MACHINE: Final = frozenset({Ops.CDIV, Ops.CMOD, Ops.MULACC})
+_MACHINE: Final = frozenset({Ops.CDIV, Ops.CMOD})
 _FRAGMENTS: Final = frozenset(
     {Ops.MATRIX, Ops.REDUCE, Ops.STACK, Ops.BROADCAST, Ops.LOAD, Ops.STORE, Ops.LOCAL}
 )

@@ -145,6 +145,9 @@ class Lanes:
         if n.dtype.count > 1:
             raise LoweringError("one expression stands in two VECTOR ranges")
         if n.op is Ops.BITCAST and _is_apart(n):
+            parts = self._parts(n.src[0])
+            if parts is not None:
+                return UOp(Ops.BITCAST, n.dtype.vec(count), (parts,), n.arg)
             scalars = tuple(self.lane(n, i) for i in range(count))
             return UOp(Ops.STACK, n.dtype.vec(count), scalars)
         if n.op in GroupOp.ALU or n.op is Ops.DOT:
@@ -164,8 +167,24 @@ class Lanes:
             return UOp(Ops.SCAN, n.dtype.vec(count), (self.vector(n.src[0]), n.src[1]), n.arg)
         raise LoweringError(f"{n.op.name} can't be carried out on lanes of {self.loop.arg[0]}")
 
+    def _parts(self, n: UOp) -> UOp | None:
+        """The parts of the words of all lanes, those of a lane side by side; None where they do
+        not lie so."""
+        dtype = n.dtype.scalar.vec(n.dtype.count * self.count)
+        if n.op is Ops.BROADCAST and not self.varies(n):
+            return n.src[0].broadcast(dtype.count)
+        if n.op is Ops.LOAD and len(n.src) == 2 and not self.varies(n.src[0]):
+            base, stride = split_stride(n.src[1], self.loop)
+            return UOp(Ops.LOAD, dtype, (n.src[0], base)) if stride == n.dtype.count else None
+        if n.op not in GroupOp.ALU or any(s.dtype.count != n.dtype.count for s in n.src):
+            return None
+        sources = [self._parts(s) for s in n.src]
+        known = tuple(s for s in sources if s is not None)
+        return UOp(n.op, dtype, known, n.arg) if len(known) == len(sources) else None
+
     def _scan(self, n: UOp) -> UOp:
-        """A SCAN through lanes: sums within each vector, after the sum of the vectors before."""
+        """A SCAN through lanes: sums within each vector, after the sum of the vectors before. That
+        stands in all lanes, so that one addition is all that a vector waits for."""
         count, last = self.count, self.count - 1
         within, step = self.vector(n.src[0]), 1
         nothing = identity(n.arg, n.dtype)
@@ -173,8 +192,9 @@ class Lanes:
             moved = [within.extract(k - step) if k >= step else nothing for k in range(count)]
             within = combine(n.arg, within, UOp(Ops.STACK, within.dtype, tuple(moved)))
             step *= 2
-        before = UOp(Ops.SCAN, n.dtype, (within.extract(last), n.src[1]), n.arg, EXCLUSIVE)
-        return combine(n.arg, before.broadcast(count), within)
+        whole = UOp(Ops.STACK, within.dtype, (within.extract(last),) * count)
+        before = UOp(Ops.SCAN, within.dtype, (whole, n.src[1]), n.arg, EXCLUSIVE)
+        return combine(n.arg, before, within)
 
     def _load(self, n: UOp) -> UOp:
         buffer, index, *gated = n.src

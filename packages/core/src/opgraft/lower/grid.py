@@ -17,6 +17,7 @@ from typing import Final
 from opgraft.dtype import dtypes
 from opgraft.errors import LoweringError
 from opgraft.ir.linear import Launch
+from opgraft.ir.loops import stride_of
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.uop import UOp
 from opgraft.opt.axes import buffer_of, closed_by, store_of, target_of
@@ -81,7 +82,8 @@ class _Grid:
     # ---- dimensions
 
     def _axes(self) -> dict[UOp, int]:
-        """The dimension of each range. Those of one statement differ, the innermost come first.
+        """The dimension of each range. Those of one statement differ; threads along which memory is
+        closest come first, else the innermost.
 
         Where some statements have several THREAD ranges, one that stands by itself in another
         statement goes over all dimensions of threads: it is in `flat`.
@@ -95,8 +97,10 @@ class _Grid:
         threads = [r for r in beside if r.arg[1] is AxisKind.THREAD]
         lone = [r for r in threads if not any(o in threads and o is not r for o in beside[r])]
         self.flat = lone if len(lone) < len(threads) else []
+        closeness = self._closeness(threads) if len(threads) > 1 else {}
         axes: dict[UOp, int] = {}
-        for loop, others in beside.items():
+        for loop in sorted(beside, key=lambda r: -closeness.get(r, 0)):
+            others = beside[loop]
             if loop in self.flat:
                 continue
             taken = {axes[r] for r in others if r in axes and r.arg[1] is loop.arg[1]}
@@ -108,6 +112,15 @@ class _Grid:
                 f"has {self.target.group_dims} dimensions"
             )
         return axes
+
+    def _closeness(self, threads: list[UOp]) -> dict[UOp, int]:
+        """How many accesses to buffers move on to the neighbour with each of these ranges."""
+        found = dict.fromkeys(threads, 0)
+        for n in self.sink.toposort():
+            if n.op in (Ops.LOAD, Ops.STORE) and buffer_of(n.src[0]).op is Ops.PARAM:
+                for loop in threads:
+                    found[loop] += loop in n.src[1].ranges and stride_of(n.src[1], loop) == 1
+        return found
 
     def _lengthen(self) -> None:
         """Give all THREAD ranges of a dimension one extent; gates hold the shorter ones back."""

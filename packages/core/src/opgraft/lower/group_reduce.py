@@ -45,7 +45,7 @@ def _staged(n: UOp, threads: list[UOp], taken: set[object]) -> UOp:
     (thread,) = threads
     rest = tuple(r for r in n.src[1:] if r is not thread)
     op, count = n.arg, int(thread.src[0].arg)
-    # threads of other ranges have sums of their own
+    # threads of other ranges have sums of their own, a row each
     others = [r for r in n.ranges if r.arg[1] is AxisKind.THREAD]
     row = UOp.const(dtypes.index, 0)
     rows = 1
@@ -56,26 +56,29 @@ def _staged(n: UOp, threads: list[UOp], taken: set[object]) -> UOp:
     total = count
     while count > _AT_ONCE:
         each = 1 << ((count - 1).bit_length() + 1) // 2
-        parts = _stored(value, thread, row * count, rows * count, count, taken)
+        parts = _stored(value, thread, row, rows, count, taken)
         # all threads take part, those that have no parts to add with nothing
         thread = UOp.range(total, f"{name}.s", AxisKind.THREAD)
         along = UOp.range(each, f"{name}.r", AxisKind.REDUCE)
-        place = thread * each + along
-        item = parts.load(row * count + place, place < count, identity(op, value.dtype))
+        left = -(-count // each)
+        place = along * left + thread  # neighbours read neighbours, from banks of their own
+        here = (thread < left) & (place < count)
+        item = parts.load(place * rows + row, here, identity(op, value.dtype))
         value, name = item.reduce(op, along), str(thread.arg[0])
-        count = -(-count // each)
-    parts = _stored(value, thread, row * count, rows * count, count, taken)
+        count = left
+    parts = _stored(value, thread, row, rows, count, taken)
     along = UOp.range(count, f"{name}.r", AxisKind.REDUCE)
-    return parts.load(row * count + along).reduce(op, along)
+    return parts.load(along * rows + row).reduce(op, along)
 
 
-def _stored(value: UOp, thread: UOp, base: UOp, size: int, count: int, taken: set[object]) -> UOp:
-    """Group memory of so many elements that holds the value of each of the first threads."""
+def _stored(value: UOp, thread: UOp, row: UOp, rows: int, count: int, taken: set[object]) -> UOp:
+    """Group memory that holds the value of each of the first threads, those of all rows side by
+    side."""
     name, number = f"parts_{thread.arg[0]}", 0
     while name in taken:
         number += 1
         name = f"parts_{thread.arg[0]}_{number}"
     taken.add(name)
-    memory = UOp(Ops.LOCAL, value.dtype, (), (name, size, Space.GROUP))
+    memory = UOp(Ops.LOCAL, value.dtype, (), (name, rows * count, Space.GROUP))
     gate = None if count >= thread.src[0].vmax else thread < count
-    return memory.after(memory.store(base + thread, value, gate).end(thread))
+    return memory.after(memory.store(thread * rows + row, value, gate).end(thread))

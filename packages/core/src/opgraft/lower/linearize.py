@@ -26,7 +26,13 @@ from opgraft.ir.uop import UOp, toposort
 from opgraft.lower.operations import count_operations
 from opgraft.lower.reach import meet, reads_element, reads_its_target
 from opgraft.lower.scans import loops_outside, sums_beside
-from opgraft.lower.statements import Statement, fill_together, in_order, keep_inside
+from opgraft.lower.statements import (
+    Statement,
+    fetch_beside,
+    fill_together,
+    in_order,
+    keep_inside,
+)
 from opgraft.opt.axes import store_of, target_of
 
 _LEAVES: Final = frozenset({Ops.CONST, Ops.VAR, Ops.PARAM, Ops.IOTA, Ops.SPECIAL})
@@ -70,7 +76,7 @@ class _Linearizer:
         self.registers = 0
         self.scan_outside = loops_outside(self.nodes)
         self.parallel = self._parallel_range()
-        self.ordered: list[Statement] = []
+        self.place: dict[Statement, int] = {}
         self.registers_of: dict[Statement, UOp] = {}
         self.storing: UOp | None = None  # the STORE to a LOCAL whose value is being computed
         self.shared: frozenset[UOp] = frozenset()
@@ -124,6 +130,7 @@ class _Linearizer:
         stores = Counter(store_of(s.node) for s in ordered if not s.is_reduce)
         self.shared = frozenset(store for store, count in stores.items() if count > 1)
         fill_together(ordered)
+        fetch_beside(ordered)
         ordered = in_order(ordered)
         keep_inside(ordered)
         return ordered
@@ -131,7 +138,7 @@ class _Linearizer:
     # ---- blocks
 
     def run(self) -> LinearProgram:
-        self.ordered = self._collect()
+        self.place = {s: i for i, s in enumerate(self._collect())}
         root = _Block(None, 0)
         self.blocks.append(root)
         work = [(self.statements[e], self.statements[e].own) for e in dict.fromkeys(self.sink.src)]
@@ -236,8 +243,8 @@ class _Linearizer:
                 stack.append(need)
                 if all(r in self.opened for r in need.free):
                     found[need] = need.own
-        position = {s: i for i, s in enumerate(self.ordered)}
-        return sorted(found.items(), key=lambda item: position[item[0]])
+        place = self.place
+        return sorted(found.items(), key=lambda item: place[item[0]])
 
     def _order_within(self, here: list[Statement]) -> tuple[_Order, _Order]:
         """For each statement of a block the others of the block that must come before it:

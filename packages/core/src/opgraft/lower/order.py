@@ -9,13 +9,13 @@ usual kernel in place) are left alone: linearize orders them inside of the loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opgraft.errors import LoweringError
 from opgraft.ir.ops import Ops
 from opgraft.ir.overlap import apart, may_meet
 from opgraft.ir.uop import UOp, toposort
-from opgraft.opt.axes import target_of
+from opgraft.opt.axes import closed_by, target_of
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,24 @@ def _overwrites(writer: _Effect, reader: _Effect) -> bool:
         if not shared or not apart(index, place, shared):
             return True
     return False
+
+
+def check_updates(sink: UOp) -> None:
+    """Raises LoweringError where an effect in a loop that may be empty overwrites what its other
+    iterations read: that can be read before the loop only where there are some."""
+    for effect in sink.src:
+        empty = [r for r in closed_by(effect) if r.src[0].vmin < 1]
+        if not empty:
+            continue
+        own = _effect(effect, {target_of(effect)})
+        loads = tuple(load for load in own.loads if load.src[1] is not own.store.src[1])
+        if _overwrites(own, replace(own, loads=loads)):
+            names = ", ".join(str(r.arg[0]) for r in empty)
+            raise LoweringError(
+                f"slot {target_of(effect).arg[0]} is overwritten in loops that may be empty "
+                f"({names}), and what other iterations read of it must be read before",
+                remedy="store to another buffer, or say that the size is at least 1",
+            )
 
 
 def _sorted(first: dict[int, list[int]]) -> list[int]:

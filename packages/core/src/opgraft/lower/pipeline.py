@@ -26,7 +26,7 @@ from opgraft.lower.index import lower_index
 from opgraft.lower.linearize import linearize
 from opgraft.lower.narrow_sums import narrow_sums
 from opgraft.lower.nest import flatten_effects, nest_effects
-from opgraft.lower.order import order_effects
+from opgraft.lower.order import check_updates, order_effects
 from opgraft.lower.prefetch import drop_prefetches
 from opgraft.lower.shuffles import shuffle_lanes
 from opgraft.lower.widen import widen_accumulators
@@ -51,6 +51,7 @@ def lower(sink: UOp, target: Target, *, extra: PatternMatcher | None = None) -> 
         check(sink, "kernel")
     given = sink
     sink = drop_prefetches(schedule(prepared(sink), target), target)
+    check_updates(sink)
     shared = shared_slots(sink) if target.group_dims else frozenset()
     sink = shuffle_lanes(expand(sink, target, tidy), target)
     # the two tiers of an optimizer: last, since greedy rewriting would undo what they choose

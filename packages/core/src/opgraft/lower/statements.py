@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
-from opgraft.opt.axes import target_of
+from opgraft.opt.axes import store_of, target_of
 
 
 @dataclass(eq=False)
@@ -36,6 +36,32 @@ def fill_together(statements: list[Statement]) -> None:
         free = frozenset().union(*(s.free for s in together))
         for statement in together:
             statement.free |= free
+
+
+def fetch_beside(statements: list[Statement]) -> None:
+    """Let what is fetched ahead open no loops of its own: it stands in all the loops that an effect
+    of the same loops stands in, and waits for the fills that this one waits for."""
+    fetches = [s for s in statements if store_of(s.node).op is Ops.PREFETCH]
+    if not fetches:
+        return
+    others = [s for s in statements if not s.is_reduce and s not in fetches]
+    shared = frozenset(r for s in others for r in s.own)
+    for fetch in fetches:
+        loops = shared.intersection(fetch.own)
+        for other in (s for s in others if loops.issubset(s.own)):
+            fetch.free |= other.free
+            fetch.needs += [n for n in _fills(other) if n not in fetch.needs]
+
+
+def _fills(statement: Statement) -> list[Statement]:
+    """What fills the buffers that a statement, or a REDUCE in it, reads."""
+    found, stack = dict.fromkeys(statement.needs), list(statement.needs)
+    while stack:
+        need = stack.pop()
+        if need.is_reduce:
+            stack += [n for n in need.needs if n not in found]
+            found.update(dict.fromkeys(need.needs))
+    return [n for n in found if not n.is_reduce]
 
 
 def keep_inside(ordered: list[Statement]) -> None:

@@ -7,6 +7,7 @@ each to all results, which lie in the nearest cache meanwhile.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +16,9 @@ from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, Split, replace_nodes
-from opgraft.opt.axes import Kernel, closed_by, constant_extent, fresh
+from opgraft.opt.actions import Action, Refused, Split, keep_extents, replace_nodes
+from opgraft.opt.axes import Kernel, buffer_of, closed_by, constant_extent, extent_hint, fresh
+from opgraft.opt.tile_shape import second_cache
 from opgraft.rules.simplify import tidy
 from opgraft.target import Target
 
@@ -50,6 +52,12 @@ class Accumulate(Action):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
         if any(n.op is Ops.SCAN for n in reduces[0].toposort()):
             raise Refused("the reduced value is scanned")
+        at_once = (AxisKind.VECTOR, AxisKind.UNROLL)
+        if any(r.arg[1] in at_once for r in (*reduces[0].ranges, *reduces[0].src[1:])):
+            raise Refused("the reduced value stands in lanes or copies, which would share a buffer")
+        if over.arg[1] is not AxisKind.LOOP:
+            raise Refused(f"range {self.over} is of kind {over.arg[1].name}: each has its own sums")
+        keep_extents(kernel, over)
         if not 1 <= self.at_once <= size:
             raise Refused(f"{self.name} of {size} is not taken {self.at_once} at once")
         result = _Passes(kernel, reduces[0], loop, over).run(size, width, self.at_once)
@@ -108,8 +116,12 @@ class _Passes:
 
 _PASS: Final = 8
 """Rows that one pass over the buffer adds."""
+_APART: Final = 2048
+"""Bytes between rows of which walks are foreseen side by side: several in one page are not."""
 _FAR: Final = 1024
 """Bytes between two steps of a reduction from which its order matters."""
+_PIECES: Final = 4
+"""For each core: so many that one that is late keeps the others waiting for little."""
 
 
 def accumulate_columns(sink: UOp, target: Target) -> UOp:
@@ -130,11 +142,8 @@ def accumulate_columns(sink: UOp, target: Target) -> UOp:
     width, size = constant_extent(over) or 1, constant_extent(inner) or 1
     # what is the same for all columns is read once for all of them
     columns = [a for a in loads if over in a.node.ranges]
-    far = bool(columns) and all(
-        a.stride(over) == 1 and abs(a.stride(r) or 0) * a.itemsize >= _FAR
-        for a in columns
-        for r in reduce.src[1:]
-    )
+    steps = [abs(a.stride(r) or 0) * a.itemsize for a in columns for r in reduce.src[1:]]
+    far = bool(columns) and all(a.stride(over) == 1 for a in columns) and min(steps) >= _FAR
     far = far and all(r in a.node.ranges for a in columns for r in loops)  # no row shares them
     item = reduce.dtype.itemsize
     if not far or size < 2 * _PASS or width * item < _FAR or reduce.dtype.is_bool:
@@ -142,21 +151,32 @@ def accumulate_columns(sink: UOp, target: Target) -> UOp:
     name = over.arg[0]
     if target.local_bytes < _FAR:
         return sink
-    block = max(_FAR // item, target.cache_bytes[0] // 4 // item)
-    if all(r is over for r in kernel.spine):
-        # cores can only share out the columns
-        block = min(block, max(_FAR // item, -(-width // max(1, target.cores))))
-    block = min(block, target.local_bytes // item)
+    whole = width * item % target.vector_bytes == 0  # else each pass would have a rest
+    at_once = 1 if whole and min(steps) < _APART else _PASS
+    beside = math.prod(extent_hint(r) for r in kernel.spine if r is not over)
+    block = _columns(width * item, beside, target) // item
     if block >= width:
-        return Accumulate(inner.arg[0], name, _PASS).apply(sink)
+        return Accumulate(inner.arg[0], name, at_once).apply(sink)
     # blocks of one size, in whole lines, and a rest beside them
     block = -(-width // -(-width // block))
     line = target.line_bytes
     block = -(-block * item // line) * line // item
     sink = Split(name, block).apply(sink)
     for part, reduced in _sums(sink, name):
-        sink = Accumulate(reduced, part, _PASS).apply(sink)
+        sink = Accumulate(reduced, part, at_once).apply(sink)
     return sink
+
+
+def _columns(row: int, beside: int, target: Target) -> int:
+    """Bytes of the sums that lie side by side, for rows of `row` bytes and `beside` iterations of
+    loops around them: of whole rows, if a core's own cache holds them and there are rows enough
+    for all cores. The longer a walk through memory, the better it is foreseen."""
+    room = min(second_cache(target) // 4, target.local_bytes)
+    if target.cores < 2 * beside:
+        return room
+    pieces = -(-_PIECES * target.cores // beside)
+    least = min(-(-row // target.cores), target.cache_bytes[0] // 4)
+    return min(max(-(-row // pieces), least, _FAR), room)
 
 
 def _sums(sink: UOp, name: object) -> list[tuple[object, object]]:
@@ -166,3 +186,14 @@ def _sums(sink: UOp, name: object) -> list[tuple[object, object]]:
         parts = [r for r in reduce.ranges if r.arg[0] in (f"{name}.i", f"{name}.t")]
         found += [(r.arg[0], reduce.src[-1].arg[0]) for r in parts]
     return found
+
+
+def is_added_to(effect: UOp) -> bool:
+    """Whether an effect adds single values to elements of a LOCAL, as a pass of one row does."""
+    if effect.op is not Ops.END or effect.src[0].op is not Ops.STORE:
+        return False
+    buffer, place, value, *_ = effect.src[0].src
+    if buffer_of(buffer).op is not Ops.LOCAL or any(n.op is Ops.REDUCE for n in value.src):
+        return False
+    loads = [n for n in value.src if n.op is Ops.LOAD and n.src[1] is place]
+    return any(buffer_of(n.src[0]) is buffer_of(buffer) for n in loads)

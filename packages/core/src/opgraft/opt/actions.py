@@ -13,14 +13,22 @@ from typing import ClassVar
 
 from opgraft.dtype import dtypes
 from opgraft.errors import OpgraftError
-from opgraft.ir.argument import writable_as_text
+from opgraft.ir.argument import format_value, writable_as_text
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import combine
 from opgraft.ir.uop import UOp
-from opgraft.opt.axes import Kernel, constant_extent, fresh, rename, store_of
+from opgraft.opt.axes import (
+    Kernel,
+    buffer_of,
+    closed_by,
+    constant_extent,
+    fresh,
+    rename,
+    store_of,
+)
 from opgraft.opt.notes import note
 from opgraft.opt.pad import pad_range
-from opgraft.opt.threads import shared_locals, unfit
+from opgraft.opt.threads import overwritten, shared_locals, unfit
 from opgraft.rules.simplify import tidy
 
 
@@ -36,8 +44,8 @@ class Action(ABC):
 
     def apply(self, sink: UOp) -> UOp:
         """The kernel after the action. Raises Refused."""
-        if any(store_of(e).op is Ops.PREFETCH for e in sink.src) and not self.keeps_loops:
-            raise Refused("what is fetched ahead fits the loops as they are: Prefetch comes last")
+        if not self.keeps_loops and any(n.op is Ops.PREFETCH for n in sink.toposort()):
+            raise Refused("what is fetched ahead fits the loops as they are: it comes last")
         after = self.change(sink)
         note(sink, self, after)
         return after
@@ -71,6 +79,45 @@ def unscanned_loop(kernel: Kernel, name: object) -> UOp:
     if kernel.is_scanned(loop):
         raise Refused(f"range {name} is scanned: its iterations stay in order, one at a time")
     return loop
+
+
+def keep_order(kernel: Kernel, loop: UOp) -> None:
+    """Refused where several iterations of a loop store to one element. The last of them stays, or
+    each goes on from what the one before has stored: they can't become copies beside each other,
+    and no other loop comes between them."""
+    filled = [store_of(n) for n in kernel.closers[loop] if n.op is Ops.END]
+    filled = [n for n in filled if n.op is Ops.STORE and buffer_of(n.src[0]).op is Ops.LOCAL]
+    if kernel.collides(loop) or any(loop not in n.src[1].ranges for n in filled):
+        raise Refused(f"iterations of {loop.arg[0]} may store to one element: order counts")
+
+
+def is_outermost(kernel: Kernel, loop: UOp) -> bool:
+    """Whether a loop stands in no other in the effects that close it: a rest of it comes last."""
+    return all(n in kernel.effects and n.src[1] is loop for n in kernel.closers[loop])
+
+
+def keep_whole(kernel: Kernel, loop: UOp) -> None:
+    """Refused where a loop may not become several beside each other: its iterations are lanes of
+    one vector, or threads or cores share it. (Groups may: each of several loops has some.)"""
+    kind, kinds = loop.arg[1], [r.arg[1] for r in kernel.ranges]
+    cores = kind is AxisKind.PARALLEL and AxisKind.THREAD not in kinds
+    if cores or kind in (AxisKind.VECTOR, AxisKind.THREAD):
+        raise Refused(f"range {loop.arg[0]} is of kind {loop.arg[1].name}: it stays one")
+
+
+def keep_nesting(ranges: tuple[UOp, ...]) -> None:
+    """Refused where a loop, in this order of nested ones, is to go as far as one inside it says."""
+    for place, loop in enumerate(ranges):
+        for other in ranges[place + 1 :]:
+            if other in loop.src[0].ranges:
+                raise Refused(f"the extent of range {loop.arg[0]} depends on {other.arg[0]}")
+
+
+def keep_extents(kernel: Kernel, loop: UOp) -> None:
+    """Refused where how far another loop goes depends on this one."""
+    for other in kernel.ranges:
+        if loop in other.src[0].ranges:
+            raise Refused(f"the extent of range {other.arg[0]} depends on {loop.arg[0]}")
 
 
 Copy = tuple[dict[UOp, UOp], tuple[UOp, ...]]
@@ -171,12 +218,20 @@ class Split(Action):
             return self._over_threads(kernel, loop, size)
         if not 1 < self.factor <= size:
             raise Refused(f"range {self.name} of {size} can't be split by {self.factor}")
-        if self.kind in (AxisKind.VECTOR, AxisKind.UNROLL):
-            if kernel.fills_locals(loop):
-                raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
-            if kernel.collides(loop):
-                raise Refused(f"iterations of {self.name} may store to one element: order counts")
+        if self.kind is AxisKind.PARALLEL:
+            raise Refused("Parallel and Grid give iterations to cores and groups, not Split")
+        if self.kind is AxisKind.REDUCE and any(
+            n.op is not Ops.REDUCE for n in kernel.closers[loop]
+        ):
+            raise Refused(f"range {self.name} is not only reduced")
+        at_once = self.kind in (AxisKind.VECTOR, AxisKind.UNROLL)
+        if at_once and kernel.fills_locals(loop):
+            raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
         whole, rest = divmod(size, self.factor)
+        if at_once or (rest and not is_outermost(kernel, loop)):
+            keep_order(kernel, loop)
+        if rest:
+            keep_whole(kernel, loop)
         suffix = {AxisKind.VECTOR: ".v", AxisKind.UNROLL: ".u"}.get(self.kind, ".i")
         inner = rename(kernel, loop, suffix, self.kind, self.factor)
         ranges: tuple[UOp, ...] = (inner,)
@@ -195,7 +250,6 @@ class Split(Action):
         if why:
             raise Refused(why)
         sink = kernel.sink.substitute(shared_locals(kernel, loop))
-        (loop,) = (r for r in Kernel(sink).ranges if r.arg[0] == self.name)
         padded = -(-size // self.factor) * self.factor
         if padded > size:
             longer = loop.with_src((UOp.const(dtypes.index, padded),))
@@ -226,8 +280,8 @@ class Partition(Action):
         loop, size = sized_loop(kernel, self.name)
         if not 0 <= self.begin < self.end <= size or (self.begin, self.end) == (0, size):
             raise Refused(f"range {self.name} of {size} has no inner part {self.begin}..{self.end}")
-        if kernel.collides(loop):
-            raise Refused(f"iterations of {self.name} may store to one element: order counts")
+        keep_order(kernel, loop)
+        keep_whole(kernel, loop)
         copies: list[Copy] = []
         for suffix, low, high in (
             (".m", self.begin, self.end),
@@ -252,6 +306,7 @@ class Unroll(Action):
         loop, size = sized_loop(kernel, self.name)
         if kernel.fills_locals(loop):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
+        keep_order(kernel, loop)
         copies: list[Copy] = [({loop: UOp.const(dtypes.index, i)}, ()) for i in range(size)]
         return tidy(close_copies(sink, loop, copies))
 
@@ -280,6 +335,8 @@ class Fuse(Action):
         closers = kernel.closers
         if closers[outer] != closers[inner]:
             raise Refused(f"ranges {self.outer} and {self.inner} don't enclose the same statements")
+        if any(n.src[n.src.index(outer) + 1 :][:1] != (inner,) for n in closers[outer]):
+            keep_order(kernel, outer)
         name = fresh(kernel, f"{self.outer}.{self.inner}")
         many = constant_extent(outer)
         extent = outer.src[0] * few if many is None else many * few
@@ -310,14 +367,24 @@ class Parallel(Action):
     def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
         loop = find_loop(kernel, self.name)
+        shared = [r for r in kernel.ranges if r.arg[1] is AxisKind.PARALLEL]
+        if shared:
+            raise Refused(f"the cores share range {shared[0].arg[0]} already")
+        if loop.arg[1] is not AxisKind.LOOP:
+            raise Refused(f"range {self.name} is of kind {loop.arg[1].name} already")
         if loop not in kernel.spine and not kernel.stands_alone(loop):
             raise Refused(f"range {self.name} does not enclose the whole kernel")
+        inside = Kernel(UOp.sink(*(e for e in kernel.effects if loop in closed_by(e))))
+        why = overwritten(inside, loop)
+        if why:
+            raise Refused(why)
         marked = loop.replace(arg=(loop.arg[0], AxisKind.PARALLEL))
         replaced = sink.substitute({loop: marked})
         effects = []
         for effect in replaced.src:
             if effect.op is Ops.END and marked in effect.src[1:]:
                 others = tuple(r for r in effect.src[1:] if r is not marked)
+                keep_nesting((marked, *others))
                 effect = effect.with_src((effect.src[0], marked, *others))
             effects.append(effect)
         return replaced.with_src(tuple(effects))
@@ -333,11 +400,13 @@ class Innermost(Action):
     def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
         loop = find_loop(kernel, self.name)
-        if kernel.collides(loop):
-            raise Refused(f"iterations of {self.name} may store to one element: order counts")
+        keep_order(kernel, loop)
         changes: dict[UOp, UOp] = {}
         for n in kernel.closers[loop]:
             others = tuple(r for r in n.src[1:] if r is not loop)
+            if others and loop.arg[1] is AxisKind.PARALLEL:
+                raise Refused(f"the cores share range {self.name}: it stays outermost")
+            keep_nesting((*others, loop))
             changes[n] = n.with_src((n.src[0], *others, loop))
         return replace_nodes(sink, changes)
 
@@ -355,4 +424,17 @@ def apply_all(sink: UOp, actions: tuple[Action, ...]) -> UOp:
     """The kernel after all actions, in order. Raises Refused at the first that is not legal."""
     for action in actions:
         sink = action.apply(sink)
+    return sink
+
+
+def follow(sink: UOp, schedule: object) -> UOp:
+    """The kernel after a schedule that was given with it. Raises Refused, with the step."""
+    if not isinstance(schedule, tuple) or not all(isinstance(step, Action) for step in schedule):
+        raise Refused(f"a schedule is a tuple of actions, which {format_value(schedule)} is not")
+    for number, step in enumerate(schedule, 1):
+        try:
+            sink = step.apply(sink)
+        except Refused as refused:
+            where = f"step {number} of the schedule, {format_value(step)}"
+            raise Refused(f"{where}: {refused.message}", remedy=refused.remedy) from refused
     return sink

@@ -21,8 +21,15 @@ class Access:
     itemsize: int
 
     def stride(self, loop: UOp) -> int | None:
-        """Elements moved per step of `loop`; None: not constant."""
-        return stride_of(self.index, loop)
+        """Elements moved per step of `loop`, or vectors of them if it moves such; None: not
+        constant."""
+        value = self.node if self.node.op is Ops.LOAD else self.node.src[2]
+        return in_whole(stride_of(self.index, loop), value.dtype.count)
+
+
+def in_whole(stride: int | None, lanes: int) -> int | None:
+    """A stride in elements, counted in vectors of so many lanes where it is a multiple of them."""
+    return stride if stride is None or stride % lanes else stride // lanes
 
 
 class Kernel:

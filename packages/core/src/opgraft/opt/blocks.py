@@ -74,7 +74,8 @@ class Blocks(Action):
 class SumInBlocks(Action):
     """The iterations of `name`, a range that a REDUCE closes, follow each other outside of the
     loops `over` around the REDUCE: each adds its part to a buffer with an element for each
-    iteration of these. The loops that fill buffer `sums0` are named `sums0.NAME`."""
+    iteration of these, the first one to nothing. The loops that fill buffer `sums0` are named
+    `sums0.NAME`."""
 
     name: object
     over: tuple[object, ...]
@@ -85,6 +86,8 @@ class SumInBlocks(Action):
         reduces = [] if loop is None else [r for r in kernel.reduces if loop in r.src[1:]]
         if loop is None or len(reduces) != 1:
             raise Refused(f"no single REDUCE closes {self.name}")
+        if loop.src[0].vmin < 1:
+            raise Refused(f"range {self.name} may have no iteration for sums to begin in")
         reduce = reduces[0]
         over = [r for r in map(kernel.find, self.over) if r is not None and r in reduce.ranges]
         if len(over) != len(self.over) or not over:
@@ -95,6 +98,12 @@ class SumInBlocks(Action):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
         if any(n.op is Ops.SCAN for n in reduce.toposort()):
             raise Refused("the reduced value is scanned")
+        at_once = (AxisKind.VECTOR, AxisKind.UNROLL)
+        if any(r.arg[1] in at_once and r not in over for r in reduce.ranges):
+            raise Refused("the reduced value stands in other lanes or copies: they share a buffer")
+        for r in over:
+            if r.arg[1] in (AxisKind.PARALLEL, AxisKind.THREAD):
+                raise Refused(f"range {r.arg[0]} is of kind {r.arg[1].name}: each has its own sums")
         return tidy(replace_nodes(sink, {reduce: _summed(kernel, reduce, loop, over)}))
 
 
@@ -107,9 +116,6 @@ def _summed(kernel: Kernel, reduce: UOp, loop: UOp, over: list[UOp]) -> UOp:
     for span in spans:
         size *= span
     memory = UOp(Ops.LOCAL, dtype, (), (name, size, Space.PRIVATE))
-    cleared = _copies(kernel, over, f"{name}.b.")
-    begin = memory.store(place(list(cleared.values()), spans), identity(op, dtype))
-    buffer = memory.after(begin.end(*cleared.values()))
     own = _copies(kernel, over, f"{name}.")
     step = UOp.range(loop.src[0], fresh(kernel, f"{name}.{loop.arg[0]}"))
     rest = [r for r in reduce.src[1:] if r is not loop]
@@ -118,8 +124,9 @@ def _summed(kernel: Kernel, reduce: UOp, loop: UOp, over: list[UOp]) -> UOp:
     part = substitute_free(reduce.src[0], changes)
     part = UOp(Ops.REDUCE, dtype, (part, *[inner.get(r, r) for r in rest]), op)
     at = place(list(own.values()), spans)
-    added = buffer.store(at, combine(op, buffer.load(at), part))
-    filled = buffer.after(added.end(step, *own.values()))
+    so_far = UOp(Ops.LOAD, dtype, (memory, at, step > 0, identity(op, dtype)))
+    added = memory.store(at, combine(op, so_far, part))
+    filled = memory.after(added.end(step, *own.values()))
     return filled.load(place(over, spans))
 
 

@@ -13,7 +13,7 @@ from opgraft.ir.argument import writable_as_text
 from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused
+from opgraft.opt.actions import Action, Refused, keep_extents
 from opgraft.opt.axes import Kernel, buffer_of, closed_by, constant_extent, fresh, store_of
 from opgraft.rules.simplify import tidy
 
@@ -36,6 +36,7 @@ class Distribute(Action):
             raise Refused(f"no buffer is filled anew in each iteration of {self.name}")
         if loop not in kernel.spine:
             raise Refused(f"range {self.name} does not enclose the whole kernel")
+        keep_extents(kernel, loop)
         return tidy(_Distribution(kernel, loop, size).run())
 
 

@@ -6,7 +6,7 @@ any other: it is packed, kept in registers and spread over lanes as a factor is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Refused, replace_nodes, sized_loop
 from opgraft.opt.axes import Kernel, closed_by, rename
 from opgraft.opt.narrow import multiplied, narrowed
-from opgraft.opt.neighbours import consecutive
+from opgraft.opt.neighbours import together
 from opgraft.rules.simplify import tidy
 
 _WORD: Final = dtypes.int32
@@ -51,7 +51,8 @@ class Dot(Action):
         closers = kernel.closers[loop]
         if not closers or any(n.op is not Ops.REDUCE for n in closers):
             raise Refused(f"range {self.depth} is no loop of sums alone")
-        words = _Words(unit, loop, rename(kernel, loop, ".o", loop.arg[1], size // unit.depth))
+        outer = rename(kernel, loop, ".o", loop.arg[1], size // unit.depth)
+        words = _Words(unit, loop, outer, kernel.written)
         changes = {n: words.sum_of(n, _columns(kernel, n)) for n in closers}
         return tidy(replace_nodes(sink, changes))
 
@@ -104,8 +105,10 @@ def factors_for(unit: DotUnit, reduce: UOp, columns: UOp | None) -> _Factors:
 class _Words:
     """Factors as words of neighbours along `loop`; `outer` counts the words."""
 
-    def __init__(self, unit: DotUnit, loop: UOp, outer: UOp) -> None:
+    def __init__(self, unit: DotUnit, loop: UOp, outer: UOp, written: Collection[UOp]) -> None:
         self.unit, self.loop, self.outer = unit, loop, outer
+        self.written = written
+        """Arrays that the kernel stores to: which of their elements are read is to be seen."""
 
     def sum_of(self, reduce: UOp, columns: UOp | None) -> UOp:
         """The same sum by the instruction. Raises Refused."""
@@ -126,10 +129,9 @@ class _Words:
         depth, bits = self.unit.depth, value.dtype.bits
         changes = [{self.loop: self.outer * depth + i} for i in range(depth)]
         parts = tidy(UOp.sink(*(substitute_free(value, c) for c in changes))).src
-        if _are_neighbours(parts):
-            load = parts[0]
-            tail = (*load.src[2:3], *(s.broadcast(depth) for s in load.src[3:]))
-            return UOp(Ops.LOAD, value.dtype.vec(depth), (*load.src[:2], *tail)).bitcast(_WORD)
+        whole = together(parts)
+        if whole is not None and not any(n in self.written for n in whole.toposort()):
+            return whole.bitcast(_WORD)
         word: UOp | None = None
         for number, part in enumerate(parts):
             held = part.bitcast(dtypes.uint16) if part.dtype.is_float else part
@@ -149,11 +151,3 @@ def _raised(value: UOp, dtype: DType) -> UOp | None:
     signed = {8: dtypes.int8, 16: dtypes.int16}[dtype.bits]
     found = narrowed(value, signed)
     return None if found is None else found.cast(dtype) ^ (1 << (dtype.bits - 1))
-
-
-def _are_neighbours(parts: Sequence[UOp]) -> bool:
-    """Whether these are loads of neighbours in memory, with one gate."""
-    first = parts[0]
-    return all(
-        p.op is Ops.LOAD and p.src[0] is first.src[0] and p.src[2:] == first.src[2:] for p in parts
-    ) and consecutive([p.src[1] for p in parts])

@@ -15,6 +15,7 @@ from opgraft.target import Target
 
 _WORK: Final = 1 << 12
 """Products of a kernel from which it is worth to make words."""
+_WORD_BYTES: Final = 4
 
 
 def use_dots(sink: UOp, target: Target) -> UOp:
@@ -30,7 +31,7 @@ def use_dots(sink: UOp, target: Target) -> UOp:
             break
         refused.add(found.reduce)
         sink = _with_dot(sink, found, target)
-    return sink
+    return _along_memory(sink, target)
 
 
 def _with_dot(sink: UOp, product: Product, target: Target) -> UOp:
@@ -48,3 +49,23 @@ def _with_dot(sink: UOp, product: Product, target: Target) -> UOp:
         return Dot(unit, name).apply(padded)
     except Refused:
         return sink
+
+
+def _along_memory(sink: UOp, target: Target) -> UOp:
+    """The kernel with dot instructions for those sums, which are no product of matrices, whose
+    factors are words as they lie in memory: of a matrix and a vector, of two vectors."""
+    for reduce in Kernel(sink).reduces:
+        unit = next((u for u in target.dot_units if multiplies(u, reduce)), None)
+        if unit is None:
+            continue
+        loop = max(reduce.src[1:], key=lambda r: constant_extent(r) or 0)
+        if (constant_extent(loop) or 0) < unit.depth * target.vector_bytes // _WORD_BYTES:
+            continue
+        try:
+            made = Dot(unit, loop.arg[0]).apply(sink)
+        except Refused:
+            continue
+        words = [s for n in made.toposort() if n.op is Ops.DOT for s in n.src[:2]]
+        if all(word.op is Ops.BITCAST or word.is_const for word in words):
+            return _along_memory(made, target)
+    return sink

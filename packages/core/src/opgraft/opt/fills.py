@@ -9,7 +9,15 @@ from opgraft.ir.loops import stride_of, substitute_free
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Action, Fuse, Partition
-from opgraft.opt.axes import Kernel, buffer_of, clauses, closed_by, constant_extent, store_of
+from opgraft.opt.axes import (
+    Kernel,
+    buffer_of,
+    clauses,
+    closed_by,
+    constant_extent,
+    in_whole,
+    store_of,
+)
 from opgraft.opt.tile import Outermost, Tile
 from opgraft.rules.simplify import tidy
 
@@ -106,7 +114,9 @@ def _distance(stride: int | None) -> float:
 def stride_of_loads(value: UOp, loop: UOp) -> int | None:
     """Elements that the loads of a value move per step of a loop; None where they differ."""
     found = {
-        stride_of(n.src[1], loop) for n in value.toposort() if n.op is Ops.LOAD and loop in n.ranges
+        in_whole(stride_of(n.src[1], loop), n.dtype.count)
+        for n in value.toposort()
+        if n.op is Ops.LOAD and loop in n.ranges
     }
     return found.pop() if len(found) == 1 else None if found else 0
 

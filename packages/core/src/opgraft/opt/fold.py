@@ -17,7 +17,7 @@ from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, sized_loop
+from opgraft.opt.actions import Action, Refused, keep_extents, sized_loop
 from opgraft.opt.axes import Kernel, rename
 from opgraft.rules.simplify import tidy
 
@@ -51,6 +51,7 @@ class Fold(Action):
             raise Refused(f"range {self.name} is carried out at once already")
         if kernel.fills_locals(loop):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
+        keep_extents(kernel, loop)
         for n in kernel.closers[loop]:
             around = (*n.ranges, *n.src[1:])
             if any(r.arg[1] in (AxisKind.VECTOR, AxisKind.THREAD) for r in around):

@@ -3,9 +3,12 @@
 1. A product of two arrays keeps a tile of results in each thread's registers, or goes to matrix
    units (opt/grid_matrix.py), and the group copies the tiles of its factors to group memory first
    (opt/grid_products.py).
-2. Where there are few results, or neighbouring threads would not read neighbouring memory, a
-   group works on each result together: its threads share the loops inside.
-3. Else every thread has results of its own.
+2. A copy that turns an array goes through squares in group memory (opt/grid_turns.py), and the
+   threads of a group share a scan along memory (opt/grid_scan.py).
+3. Where there are few results, or neighbouring threads would not read neighbouring memory, a
+   group works on each result together: its threads share the loops inside. Where the results lie
+   side by side, and not what each is made of, it works on neighbouring ones, each by a few threads.
+4. Else every thread has results of its own.
 
 Every fact about the device comes from its Target.
 """
@@ -23,6 +26,8 @@ from opgraft.opt.grid_actions import Grid
 from opgraft.opt.grid_matrix import matrix_on_grid
 from opgraft.opt.grid_products import group_memory, tile_on_grid
 from opgraft.opt.grid_rows import rows_on_grid
+from opgraft.opt.grid_scan import scan_on_grid
+from opgraft.opt.grid_turns import turn_on_grid
 from opgraft.opt.threads import independent, unfit
 from opgraft.target import Target
 
@@ -37,7 +42,7 @@ _SCATTERED: Final = 8
 def schedule_grid(sink: UOp, target: Target) -> UOp:
     """The kernel with its loops on groups and threads."""
     free = free_loops(Kernel(sink))
-    for choose in (matrix_on_grid, rows_on_grid, tile_on_grid, _together):
+    for choose in _CHOICES:
         made = choose(sink, free, target)
         if made is not None:
             return made
@@ -161,21 +166,58 @@ def _together(sink: UOp, free: list[UOp], target: Target) -> UOp | None:
     if longest < target.lanes // 2:
         return None
     results = prod(extent_hint(r) for r in free)
-    if free and not _gains(kernel, free[-1], shared, _enough(target) / results):
-        return None
+    if free:
+        lacking = _enough(target) / results
+        if lacking > 1 and (made := _columns_together(sink, free, shared, target)) is not None:
+            return made
+        if not _gains(kernel, free[-1], shared, lacking):
+            return None
     threads = min(THREADS, target.threads_per_group, longest // _TURNS)
     threads = max(target.lanes, threads // target.lanes * target.lanes)
-    made = sink
-    while len(free) > target.group_dims:
-        before = Kernel(made)
-        try:
-            made = Fuse(free[0].arg[0], free[1].arg[0]).apply(made)
-        except Refused:
-            break
-        free = [_new(before, made, AxisKind.LOOP), *free[2:]]
-    made = attempt(made, *(Grid(r.arg[0]) for r in free[-target.group_dims :]))
+    made, loops = _fitting_launch(sink, free, target.group_dims)
+    made = attempt(made, *(Grid(r.arg[0]) for r in loops))
     made = attempt(made, *(Split(r.arg[0], threads, AxisKind.THREAD) for r in shared))
     return None if group_memory(made, threads) > target.local_bytes else made
+
+
+def _columns_together(sink: UOp, free: list[UOp], shared: list[UOp], target: Target) -> UOp | None:
+    """Groups of neighbouring results, each shared by several threads, where what these results
+    are made of lies side by side, and not what each is made of. None where it does not."""
+    kernel, column = Kernel(sink), free[-1]
+    width = constant_extent(column) or 0
+    if width < target.lanes // 4 or not all(_sums_alone(kernel, r) for r in shared):
+        return None
+    alone, together = _lies(kernel, column, shared)
+    if together >= alone:
+        return None
+    across = min(target.lanes, 1 << (width - 1).bit_length())
+    longest = max(constant_extent(r) or 1 for r in shared)
+    down = min(THREADS, target.threads_per_group) // across
+    while down > 1 and down * _TURNS > longest:
+        down //= 2
+    if down < 2:
+        return None
+    made, loops = _fitting_launch(sink, free[:-1], target.group_dims - 1)
+    made = attempt(made, Grid(column.arg[0], across), *(Grid(r.arg[0]) for r in loops))
+    made = attempt(made, *(Split(r.arg[0], down, AxisKind.THREAD) for r in shared))
+    return None if group_memory(made, across * down) > target.local_bytes else made
+
+
+def _sums_alone(kernel: Kernel, loop: UOp) -> bool:
+    """Whether all that closes a loop are sums."""
+    return all(n.op is Ops.REDUCE for n in kernel.closers[loop])
+
+
+def _fitting_launch(sink: UOp, loops: list[UOp], dims: int) -> tuple[UOp, list[UOp]]:
+    """The kernel with the outermost of these loops joined until there are so many, and they."""
+    while len(loops) > max(dims, 1):
+        before = Kernel(sink)
+        try:
+            sink = Fuse(loops[0].arg[0], loops[1].arg[0]).apply(sink)
+        except Refused:
+            break
+        loops = [_new(before, sink, AxisKind.LOOP), *loops[2:]]
+    return sink, loops[-dims:] if dims > 0 else []
 
 
 def _loops_to_share(kernel: Kernel, free: list[UOp], target: Target) -> list[UOp]:
@@ -223,11 +265,29 @@ def _gains(kernel: Kernel, outer: UOp, shared: list[UOp], lacking: float) -> boo
 
     What neighbours read should be neighbours in memory: else lanes wait for each other.
     """
+    alone, together = _lies(kernel, outer, shared)
+    if together > alone:
+        return True
+    return lacking > (1 if together == alone else _SCATTERED)
+
+
+def _lies(kernel: Kernel, outer: UOp, shared: list[UOp]) -> tuple[int, int]:
+    """How much of what is read lies side by side, or is the same, along `outer`, and how much
+    lies side by side along loops that are `shared`."""
     alone = together = 0
     for access in kernel.accesses:
         times = prod(extent_hint(r) for r in access.node.ranges)
         alone += times * (access.stride(outer) in (0, 1))
         together += times * any(access.stride(r) == 1 for r in shared)
-    if together > alone:
-        return True
-    return lacking > (1 if together == alone else _SCATTERED)
+    return alone, together
+
+
+_CHOICES: Final = (
+    matrix_on_grid,
+    rows_on_grid,
+    tile_on_grid,
+    turn_on_grid,
+    scan_on_grid,
+    _together,
+)
+"""The first that has a schedule for a kernel decides; else each thread works by itself."""

@@ -13,7 +13,16 @@ from opgraft.ir.argument import writable_as_text
 from opgraft.ir.loops import stride_of
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, Split, close_copies, find_loop, sized_loop
+from opgraft.opt.actions import (
+    Action,
+    Refused,
+    Split,
+    close_copies,
+    find_loop,
+    keep_extents,
+    keep_nesting,
+    sized_loop,
+)
 from opgraft.opt.axes import Kernel, buffer_of, closed_by, constant_extent, fresh, rename
 from opgraft.opt.pad import pad_range
 from opgraft.opt.threads import independent
@@ -75,6 +84,7 @@ def outermost(sink: UOp, loop: UOp, *instead: UOp, index: UOp) -> UOp:
     for effect in replaced.src:
         if effect.op is Ops.END and instead[0] in effect.src[1:]:
             others = tuple(r for r in effect.src[1:] if r not in instead)
+            keep_nesting((*instead, *others))
             effect = effect.with_src((effect.src[0], *instead, *others))
         effects.append(effect)
     return tidy(replaced.with_src(tuple(effects)))
@@ -93,7 +103,12 @@ class Pad(Action):
 
     def change(self, sink: UOp) -> UOp:
         loop, size = sized_loop(Kernel(sink), self.name)
-        if self.multiple < 2 or size % self.multiple == 0:
+        if self.multiple < 2:
+            raise Refused(f"{self.multiple} is nothing to be a multiple of")
+        if loop.arg[1] not in (AxisKind.LOOP, AxisKind.REDUCE):
+            raise Refused(f"range {self.name} is of kind {loop.arg[1].name} already")
+        keep_extents(Kernel(sink), loop)
+        if size % self.multiple == 0:
             raise Refused(f"range {self.name} of {size} is a multiple of {self.multiple} already")
         padded = -(-size // self.multiple) * self.multiple
         longer = loop.with_src((UOp.const(dtypes.index, padded),))
@@ -143,6 +158,9 @@ class Stage(Action):
         count = self.threads or prod(constant_extent(r) or 1 for r in threads)
         if count < 2:
             raise Refused("no range goes to the threads of a group yet")
+        partly = [r for r in kernel.ranges if any(t in r.src[0].ranges for t in threads)]
+        if partly:
+            raise Refused(f"not all threads of a group are in range {partly[0].arg[0]}: Pad first")
         sizes = [constant_extent(r) for r in inside]
         if None in sizes:
             raise Refused(f"what is read of slot {self.slot} has no constant extent")
@@ -188,6 +206,9 @@ class Stage(Action):
             raise Refused(f"slot {self.slot} is stored to by the kernel")
         if len(found) > 1:
             raise Refused(f"slot {self.slot} is read at {len(found)} places")
+        stores = [n for n in kernel.nodes if n.op is Ops.STORE and n.src[2] is found[0]]
+        if any(buffer_of(n.src[0]).op is Ops.LOCAL for n in stores):
+            raise Refused(f"slot {self.slot} is copied already")
         return found[0]
 
     def _inside(self, kernel: Kernel, load: UOp) -> list[UOp]:
@@ -201,6 +222,9 @@ class Stage(Action):
             around[at] = None
             for n in kernel.closers[at]:
                 around.update((r, None) for r in n.src[1 : n.src.index(at)])
+        apart = [r for r in around if r.arg[1] is AxisKind.THREAD]
+        if apart:
+            raise Refused(f"threads of a group are in different iterations of {apart[0].arg[0]}")
         inside = [r for r in load.ranges if r not in around]
         if not inside:
             raise Refused(f"a group reads one element of slot {self.slot} there")

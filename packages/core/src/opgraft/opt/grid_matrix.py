@@ -15,7 +15,7 @@ from opgraft.ir.ops import AxisKind
 from opgraft.ir.uop import UOp
 from opgraft.opt.actions import Fuse, Innermost, Refused
 from opgraft.opt.axes import Kernel, constant_extent
-from opgraft.opt.grid_actions import Grid, Pad, Stage
+from opgraft.opt.grid_actions import Grid, Pad
 from opgraft.opt.grid_products import (
     RESIDENT,
     Product,
@@ -28,7 +28,9 @@ from opgraft.opt.matrix import Matrix, operands_of
 from opgraft.target import Target
 
 _SIDE: Final = 2
-"""Blocks of a unit's threads along each side of a group's tile, and results of each of them."""
+"""Blocks of a unit's threads along each side of a group's tile, ..."""
+_RESULTS: Final = 4
+"""... and the most results of each of them along each side."""
 _DEPTH: Final = 32
 """Products of each result that a group has the factors of at once, or as many as the unit takes."""
 USEFUL: Final = 0.25
@@ -110,20 +112,21 @@ class _MatrixTiling(Tiling):
             -(-(constant_extent(loop) or 1) // size)
             for loop, size in zip((found.rows, found.columns), unit.shape[:2], strict=True)
         ]
-        shape = [min(_SIDE, tiles[0]), min(_SIDE, tiles[1])]  # results of a block of threads
+        shape = [min(_RESULTS, tiles[0]), min(_RESULTS, tiles[1])]  # results of a block of threads
         blocks = [min(_SIDE, -(-tiles[0] // shape[0])), min(_SIDE, -(-tiles[1] // shape[1]))]
         while blocks[0] * blocks[1] * unit.threads > target.threads_per_group:
             blocks[blocks[0] < blocks[1]] = 1
         held = [unit.registers(o) for o in ("a", "b", "c")]
         for parts in (shape, blocks):
-            for place in (0, 1):
+            while max(parts) > 1:
                 taken = shape[0] * (held[0] + shape[1] * held[2]) + shape[1] * held[1]
                 groups = self.batch
                 for side in (0, 1):
                     groups *= -(-tiles[side] // (shape[side] * blocks[side]))
                 crowded = parts is shape and 2 * taken > target.vector_registers
-                if parts[place] > 1 and (groups < target.cores or crowded):
-                    parts[place] = 1
+                if groups >= target.cores and not crowded:
+                    break
+                parts[parts[0] < parts[1]] //= 2
         return blocks[0], blocks[1], shape[0], shape[1]
 
     def _blocks(
@@ -162,7 +165,7 @@ class _MatrixTiling(Tiling):
                     self.apply(Pad(name, step))
                 outer, inner = self.split(name, step, AxisKind.LOOP)
                 for slot in self.found.slots:
-                    self.apply(Stage(slot, "" if outer is None else outer, 0, threads))
+                    self.stage(slot, "" if outer is None else outer, threads)
                 if group_bytes(self.sink) <= room:
                     return inner
             except Refused:

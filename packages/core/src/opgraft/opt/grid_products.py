@@ -26,6 +26,8 @@ _DEPTH: Final = 16
 """Products of each result that a group has the factors of at once."""
 _LEAST: Final = 8
 """Loops shorter than this are not worth a tile."""
+_APART: Final = 16
+"""Bytes between rows of a tile in group memory: vectors that are read there stay aligned."""
 RESIDENT: Final = 2
 """Groups that a core is to hold at once: while one waits at a barrier, another computes."""
 
@@ -96,9 +98,9 @@ class Tiling:
         lanes = target.vector_bytes // found.itemsize
         dot = self._dot()
         vector = wide if 1 < wide <= min(lanes, target.max_lanes) and dot is None else 1
-        rows, row = self._divide(found.rows.arg[0], down * tall, down, tall, AxisKind.UNROLL)
+        rows, row = self.divide(found.rows.arg[0], down * tall, down, tall, AxisKind.UNROLL)
         kind = AxisKind.VECTOR if vector > 1 else AxisKind.UNROLL
-        columns, column = self._divide(found.columns.arg[0], across * wide, across, wide, kind)
+        columns, column = self.divide(found.columns.arg[0], across * wide, across, wide, kind)
         groups = [name for name in (columns, rows) if name is not None]
         for name in groups:
             self.apply(Grid(name))
@@ -151,7 +153,7 @@ class Tiling:
         outer = [r for r in made if r is not inner[-1]]
         return (outer[0].arg[0] if outer else None), inner[-1].arg[0]
 
-    def _divide(
+    def divide(
         self, name: object, block: int, threads: int, each: int, kind: AxisKind
     ) -> tuple[object | None, object]:
         """A loop of results by blocks, threads and results of a thread: the names of blocks (if
@@ -183,13 +185,18 @@ class Tiling:
                     self.apply(Pad(name, depth))
                 outer, inner = self.split(name, depth, AxisKind.LOOP)
                 for slot in self.found.slots:
-                    self.apply(Stage(slot, "" if outer is None else outer))
+                    self.stage(slot, "" if outer is None else outer)
                 if group_bytes(self.sink) <= room:
                     return inner
             except Refused:
                 pass  # then each thread loads for itself
             self.sink = before
         return name
+
+    def stage(self, slot: int, loop: object, threads: int = 0) -> None:
+        """Copies a factor's tile to group memory. Its rows are set apart, else threads that read
+        one below the other would wait for one bank."""
+        self.apply(Stage(slot, loop, max(1, _APART // self.found.itemsize), threads))
 
     def spread_others(self, dims: int) -> None:
         """The other loops of results to further groups."""

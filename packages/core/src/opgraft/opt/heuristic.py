@@ -15,7 +15,7 @@ from typing import Final
 
 from opgraft.ir.ops import AxisKind, GroupOp, Ops
 from opgraft.ir.uop import UOp
-from opgraft.opt.accumulate import accumulate_columns
+from opgraft.opt.accumulate import accumulate_columns, is_added_to
 from opgraft.opt.actions import (
     Action,
     Fuse,
@@ -23,7 +23,9 @@ from opgraft.opt.actions import (
     Parallel,
     Refused,
     Split,
+    follow,
 )
+from opgraft.opt.ahead import fetch_ahead
 from opgraft.opt.axes import Access, Kernel, constant_extent, extent_hint
 from opgraft.opt.bit_order import order_by_bits
 from opgraft.opt.borders import settle_choices, settle_gates
@@ -50,9 +52,7 @@ from opgraft.target import Target
 def schedule(sink: UOp, target: Target) -> UOp:
     """The kernel with the kinds and the order of its loops chosen for `target`."""
     if sink.arg is not None and sink.arg.schedule is not None:
-        for action in sink.arg.schedule:
-            sink = action.apply(sink)
-        return sink
+        return follow(sink, sink.arg.schedule)
     sink = SeparateReduces().apply(sink)
     grid = target.group_dims and target.lanes > 1
     sink = fuse_outputs(sink if grid else split_at_divisors(sink))
@@ -70,7 +70,8 @@ def schedule(sink: UOp, target: Target) -> UOp:
         sink = parallelize(sink, target)
     if target.vector_bytes and not target.group_dims:
         sink = stream_outputs(sink, target)
-    return prefetch_rows(in_chunks(sink, target) if target.group_dims else sink, target)
+    sink = prefetch_rows(in_chunks(sink, target) if target.group_dims else sink, target)
+    return fetch_ahead(sink, target)
 
 
 def choose(sink: UOp, target: Target) -> tuple[Action, ...]:
@@ -344,6 +345,11 @@ def _tiles(kernel: Kernel, chosen: dict[UOp, int], target: Target) -> dict[UOp, 
         for loop in scan.ranges if scan.op is Ops.SCAN else ():
             if loop in chosen and loop not in tiles and not kernel.is_scanned(loop):
                 tiles[loop] = copies_of((constant_extent(loop) or 1) // chosen[loop], 8)
+    for effect in kernel.nodes:
+        # one row after another added to sums in memory: little is done for each vector
+        for loop in effect.src[1:] if is_added_to(effect) else ():
+            if loop in chosen and loop not in tiles:
+                tiles[loop] = copies_of((constant_extent(loop) or 1) // chosen[loop], 4)
     return tiles
 
 

@@ -34,10 +34,17 @@ def narrowed(value: UOp, dtype: DType) -> UOp | None:
     if value.op is Ops.WHERE and value.src[2].const_value == 0:
         inner = narrowed(value.src[1], dtype)
         return None if inner is None else value.src[0].where(inner, inner.const_like(0))
-    if value.op is not Ops.CAST or not _holds(value.dtype, value.src[0].dtype):
-        return None
-    source = value.src[0]
-    return source.cast(dtype) if _holds(dtype, source.dtype) else None
+    if value.op is Ops.CAST and _holds(value.dtype, value.src[0].dtype):
+        source = value.src[0]
+        if _holds(dtype, source.dtype):
+            return source.cast(dtype)
+    within = value.dtype.is_int and dtype.is_int
+    return value.cast(dtype) if within and _fits(value, dtype) else None
+
+
+def _fits(value: UOp, dtype: DType) -> bool:
+    """Whether an integer is known to be one of a narrower dtype."""
+    return bool(dtype.min <= value.vmin and value.vmax <= dtype.max)
 
 
 def _holds(wide: DType, narrow: DType) -> bool:

@@ -21,7 +21,7 @@ def vector_of(scalars: Sequence[UOp], width: int) -> UOp:
     for size in range(min(width, count), 1, -1):
         if count % size:
             continue
-        parts = [_together(scalars[i : i + size]) for i in range(0, count, size)]
+        parts = [together(scalars[i : i + size]) for i in range(0, count, size)]
         if size == count and parts[0] is not None:
             return parts[0]
         known = [p for p in parts if p is not None]
@@ -31,7 +31,7 @@ def vector_of(scalars: Sequence[UOp], width: int) -> UOp:
     return UOp(Ops.STACK, scalars[0].dtype.vec(count), tuple(scalars))
 
 
-def _together(scalars: Sequence[UOp]) -> UOp | None:
+def together(scalars: Sequence[UOp]) -> UOp | None:
     """The scalars as one vector, if each is computed as the first is."""
     first, count = scalars[0], len(scalars)
     if all(s is first for s in scalars):
@@ -39,11 +39,11 @@ def _together(scalars: Sequence[UOp]) -> UOp | None:
     dtype = first.dtype.vec(count)
     if all(s.is_const for s in scalars):
         return UOp(Ops.STACK, dtype, tuple(scalars))
-    alike = all(
+    same = all(
         s.op is first.op and s.dtype is first.dtype and len(s.src) == len(first.src)
         for s in scalars
     )
-    if not alike:
+    if not same:
         return None
     if first.op is Ops.EXTRACT:
         lanes = [s.arg for s in scalars]
@@ -54,7 +54,7 @@ def _together(scalars: Sequence[UOp]) -> UOp | None:
         return _load(scalars)
     if first.op not in GroupOp.ALU or any(s.arg != first.arg for s in scalars):
         return None
-    sources = [_together([s.src[i] for s in scalars]) for i in range(len(first.src))]
+    sources = [together([s.src[i] for s in scalars]) for i in range(len(first.src))]
     known = tuple(s for s in sources if s is not None)
     return UOp(first.op, dtype, known) if len(known) == len(sources) else None
 

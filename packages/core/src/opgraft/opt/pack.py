@@ -17,7 +17,7 @@ from opgraft.ir.argument import writable_as_text
 from opgraft.ir.loops import stride_of, substitute_free
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, replace_nodes
+from opgraft.opt.actions import Action, Refused, keep_extents, replace_nodes
 from opgraft.opt.axes import ENDLESS, Kernel, constant_extent, fresh, most
 from opgraft.opt.places import place
 from opgraft.rules.simplify import tidy
@@ -86,7 +86,7 @@ def is_pure(value: UOp) -> bool:
     """Whether a value is made of loads from arrays that the kernel gets, and arithmetic alone."""
     return all(
         n.op in GroupOp.ALU
-        or n.op in (Ops.CONST, Ops.VAR, Ops.PARAM, Ops.RANGE)
+        or n.op in (Ops.CONST, Ops.VAR, Ops.PARAM, Ops.RANGE, Ops.BROADCAST)
         or (n.op is Ops.LOAD and n.src[0].op is Ops.PARAM)
         for n in value.toposort()
     )
@@ -143,6 +143,7 @@ def _filled(
     for loop in own:
         if any(r not in outer for r in loop.src[0].ranges) or loop.src[0].vmax >= ENDLESS:
             raise Refused(f"range {loop.arg[0]} has no constant extent")
+        keep_extents(kernel, loop)
     closed = [r for r in reduce.src[1:] if r in own and r not in along]
     free = [r for r in own if r not in closed and r not in along]
     axes = _axes(factor, [*free, *closed, *along], along)

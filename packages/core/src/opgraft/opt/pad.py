@@ -7,7 +7,7 @@ from collections.abc import Callable
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.reduction import identity
 from opgraft.ir.uop import UOp
-from opgraft.opt.axes import DISTINCT, closed_by, store_of, stores_once, target_of
+from opgraft.opt.axes import DISTINCT, clauses, closed_by, store_of, stores_once, target_of
 
 
 def pad_range(sink: UOp, loop: UOp, longer: UOp) -> UOp:
@@ -47,8 +47,11 @@ def gated(access: UOp, condition: UOp) -> UOp:
     """A LOAD (of 0 elsewhere) or a STORE that happens only where the condition holds as well."""
     if len(access.src) == 4:
         at = 2 if access.op is Ops.LOAD else 3
-        gate = access.src[at] & _lanes(condition, access.src[at])
-        return access.with_src((*access.src[:at], gate, *access.src[at + 1 :]))
+        gate = access.src[at]
+        added = _lanes(condition, gate)
+        if added in clauses((gate,)):
+            return access  # one store may be met as a fill and as an effect
+        return access.with_src((*access.src[:at], gate & added, *access.src[at + 1 :]))
     if access.op is Ops.LOAD:
         return access.with_src((*access.src, condition, UOp.const(access.dtype, 0)))
     return access.with_src((*access.src, condition))

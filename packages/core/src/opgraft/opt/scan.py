@@ -44,7 +44,7 @@ class ScanLanes(Action):
         size = constant_extent(loop)
         if size is None or not 1 < self.lanes <= size // 2:
             raise Refused(f"range {self.name} has no two vectors of {self.lanes}")
-        self._check(kernel, loop)
+        check_scanned(kernel, loop)
         whole, rest = divmod(size, self.lanes)
         outer = rename(kernel, loop, ".o", loop.arg[1], whole)
         lane = rename(kernel, loop, ".v", AxisKind.VECTOR, self.lanes)
@@ -60,27 +60,30 @@ class ScanLanes(Action):
                 effects.append(copies.tail(effect, tail, whole * self.lanes))
         return tidy(sink.with_src(tuple(effects)))
 
-    def _check(self, kernel: Kernel, loop: UOp) -> None:
-        if not kernel.is_scanned(loop):
-            raise Refused(f"range {self.name} is not scanned")
-        if any(n.op is not Ops.END or n not in kernel.effects for n in kernel.closers[loop]):
-            raise Refused(f"not only results are stored in {self.name}")
-        if any(len(effect.src[1:]) != len(closed_by(effect)) for effect in kernel.closers[loop]):
-            raise Refused(f"an effect in {self.name} is nested")
-        scans = [n for n in kernel.nodes if n.op is Ops.SCAN and loop in n.src[1:]]
-        for scan in scans:
-            if len(scan.src) > 2:
-                raise Refused(f"range {self.name} goes by vectors already")
-            if any(n in scans for n in scan.src[0].toposort()):
-                raise Refused(f"a SCAN over {self.name} is scanned again")
-        if kernel.collides(loop) or kernel.fills_locals(loop):
-            raise Refused(f"memory is written anew in iterations of {self.name}")
-        written = {target_of(effect) for effect in kernel.closers[loop]}
-        for n in kernel.nodes:
-            if n.op is Ops.LOAD and buffer_of(n.src[0]) in written:
-                raise Refused(f"what is stored in {self.name} is read in this kernel")
-        if any(len(store_of(effect).src) > 3 for effect in kernel.closers[loop]):
-            raise Refused(f"not all elements of {self.name} are stored")
+
+def check_scanned(kernel: Kernel, loop: UOp) -> None:
+    """Refuses a loop whose SCANs can't be taken apart: not all that it does is to store them."""
+    name = loop.arg[0]
+    if not kernel.is_scanned(loop):
+        raise Refused(f"range {name} is not scanned")
+    if any(n.op is not Ops.END or n not in kernel.effects for n in kernel.closers[loop]):
+        raise Refused(f"not only results are stored in {name}")
+    if any(len(effect.src[1:]) != len(closed_by(effect)) for effect in kernel.closers[loop]):
+        raise Refused(f"an effect in {name} is nested")
+    scans = [n for n in kernel.nodes if n.op is Ops.SCAN and loop in n.src[1:]]
+    for scan in scans:
+        if len(scan.src) > 2:
+            raise Refused(f"range {name} goes by vectors already")
+        if any(n in scans for n in scan.src[0].toposort()):
+            raise Refused(f"a SCAN over {name} is scanned again")
+    if kernel.collides(loop) or kernel.fills_locals(loop):
+        raise Refused(f"memory is written anew in iterations of {name}")
+    written = {target_of(effect) for effect in kernel.closers[loop]}
+    for n in kernel.nodes:
+        if n.op is Ops.LOAD and buffer_of(n.src[0]) in written:
+            raise Refused(f"what is stored in {name} is read in this kernel")
+    if any(len(store_of(effect).src) > 3 for effect in kernel.closers[loop]):
+        raise Refused(f"not all elements of {name} are stored")
 
 
 @dataclass

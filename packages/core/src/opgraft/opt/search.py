@@ -24,6 +24,7 @@ from opgraft.opt.chunks import InChunks
 from opgraft.opt.cover import Cover
 from opgraft.opt.fold import Fold
 from opgraft.opt.grid_actions import Grid, GroupReduce
+from opgraft.opt.grid_scan import GroupScan
 from opgraft.opt.partial import Partial
 from opgraft.opt.prefetch import Prefetch
 from opgraft.opt.tile import Tile
@@ -144,11 +145,11 @@ def changed(sink: UOp, steps: Steps) -> Iterator[Steps]:
             made = _legal(sink, (*chosen, *steps[place + 1 :]), len(chosen))
             if made is not None and made != steps:
                 yield made
-    ahead = isinstance(steps[-1], Prefetch) if steps else False
-    body, last = (steps[:-1], steps[-1:]) if ahead else (steps, ())
+    body = tuple([step for step in steps if not step.keeps_loops])
+    last = tuple([step for step in steps if step.keeps_loops])
     for step in _further(sink, body):
         yield (*body, step, *last)
-    for step in () if ahead else _looking_ahead(sink, steps):
+    for step in () if last else _looking_ahead(sink, steps):
         yield (*steps, step)
 
 
@@ -183,7 +184,7 @@ def _resized(step: Action) -> Iterator[Action]:
     elif isinstance(step, InChunks):
         for most in _near(step.most):
             yield replace(step, most=most)
-    elif isinstance(step, (Grid, GroupReduce)):
+    elif isinstance(step, (Grid, GroupReduce, GroupScan)):
         for threads in _near(step.threads):
             yield replace(step, threads=threads)
     elif isinstance(step, (Blocks, Partial)):

@@ -8,7 +8,7 @@ from opgraft.ir.argument import writable_as_text
 from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action
+from opgraft.opt.actions import Action, keep_extents
 from opgraft.opt.axes import Kernel, fresh
 
 
@@ -36,6 +36,7 @@ class SeparateReduces(Action):
                 for loop in n.src[1:]:
                     place = users[loop][free]
                     if place:
+                        keep_extents(kernel, loop)
                         name = fresh(kernel, f"{loop.arg[0]}_{place}")
                         own[done[loop]] = done[loop].replace(arg=(name, loop.arg[1]))
                 if own:

@@ -109,7 +109,7 @@ def stream_outputs(sink: UOp, target: Target) -> UOp:
                 times *= extent_hint(loop)
             written[buffer.arg[0]] = written.get(buffer.arg[0], 0) + times
     room = target.cache_bytes[-1] if target.cache_bytes else 0
-    if read + sum(written.values()) <= room:
+    if read + sum(written.values()) < room:
         return sink
     for slot, size in written.items():
         if size * _WORTH >= room:

@@ -43,6 +43,19 @@ def independent(kernel: Kernel, loops: tuple[UOp, ...]) -> str:
     return ""
 
 
+def overwritten(kernel: Kernel, loop: UOp) -> str:
+    """Why cores can't share the iterations of this loop: one of them may overwrite what another
+    reads as it was before the kernel; "" if none does."""
+    old = [n for n in kernel.nodes if n.op is Ops.LOAD and n.src[0] in kernel.written]
+    for effect in kernel.effects if old else ():
+        store, closed = store_of(effect), closed_by(effect)
+        for load in old:
+            if load.src[0] is target_of(effect) and _meet(store, load, (loop,), closed):
+                slot = load.src[0].arg[0]
+                return f"iterations of {loop.arg[0]} may touch one element of slot {slot}"
+    return ""
+
+
 def _meet(store: UOp, other: UOp, loops: tuple[UOp, ...], closed: tuple[UOp, ...]) -> bool:
     """Whether a STORE, and it or another access of its buffer, may meet in different iterations of
     `loops`; `closed` are all loops of the STORE."""

@@ -8,7 +8,14 @@ from opgraft.dtype import dtypes
 from opgraft.ir.argument import writable_as_text
 from opgraft.ir.ops import AxisKind, Ops
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, close_copies, replace_nodes
+from opgraft.opt.actions import (
+    Action,
+    Refused,
+    close_copies,
+    find_loop,
+    keep_nesting,
+    replace_nodes,
+)
 from opgraft.opt.axes import (
     DISTINCT,
     OVERLAP,
@@ -43,6 +50,9 @@ class Tile(Action):
     def change(self, sink: UOp) -> UOp:
         # what may be tiled is seen before the first is: tiles that overlap hide it
         kernel = Kernel(sink)
+        names = [name for name, _, _ in self.parts]
+        if len(set(names)) < len(names):
+            raise Refused(f"a range is tiled once: {', '.join(map(str, names))}")
         for name, copies, lanes in self.parts:
             _check(kernel, name, copies, lanes)
         for name, copies, lanes in self.parts:
@@ -68,6 +78,10 @@ def _check(kernel: Kernel, name: object, copies: int, lanes: int) -> None:
         raise Refused(f"range {name} is carried out at once already")
     if (varies or size % width) and not repeatable(kernel, loop):
         raise Refused(f"a statement in {name} reads what it or another one stores")
+    if (varies or size % width) and loop.arg[1] is AxisKind.PARALLEL:
+        raise Refused(
+            f"the cores share range {name}: two would store the elements of the last tile"
+        )
     if width > 1 and kernel.fills_locals(loop):
         raise Refused(f"a local buffer is filled anew in each iteration of {name}")
 
@@ -194,6 +208,8 @@ class Outermost(Action):
     def change(self, sink: UOp) -> UOp:
         kernel = Kernel(sink)
         loops = [r for r in map(kernel.find, self.names) if r is not None]
+        if not loops and self.names:
+            find_loop(kernel, self.names[0])
         for loop in loops:
             free = kernel.may_reorder(loop) or fills_alone(kernel, loop)
             if not free and not _repeats(kernel, loop):
@@ -203,5 +219,16 @@ class Outermost(Action):
             if effect.op is Ops.END and any(r in effect.src[1:] for r in loops):
                 first = [r for r in loops if r in effect.src[1:]]
                 rest = [r for r in effect.src[1:] if r not in first]
+                _keep_shared(effect.src[1:], (*first, *rest))
+                keep_nesting((*first, *rest))
                 changes[effect] = effect.with_src((effect.src[0], *first, *rest))
         return replace_nodes(sink, changes)
+
+
+def _keep_shared(before: tuple[UOp, ...], after: tuple[UOp, ...]) -> None:
+    """Refused where a loop goes around one that the cores share, and was inside it."""
+    for place, shared in enumerate(after):
+        if shared.arg[1] is AxisKind.PARALLEL:
+            inside = before[before.index(shared) + 1 :]
+            if any(r in inside and r.arg[1] is AxisKind.LOOP for r in after[:place]):
+                raise Refused(f"the cores share range {shared.arg[0]}: it stays outermost")

@@ -31,10 +31,17 @@ _DENSE: Final = 512
 _WIDE: Final = 16
 """Vectors of columns of a block: what is read of the single factor serves all of them, so the time
 to fetch a value of it from afar is hidden by so many multiplications."""
+_WIDER: Final = 32
+"""... where a sum goes in blocks, and its sums so far have room outside of the second cache."""
 _MORE_PANELS: Final = 16
 """... where the single factor is packed for them."""
-_PARTS: Final = 8
+_PARTS: Final = 4
 """Parts of a kernel for each core, from which none is waited for long."""
+_TALL: Final = 512
+"""Rows of a block for which packing the side factor costs little beside its products."""
+_PAGE: Final = 4096
+"""Bytes from line to line that one place of the first cache takes in turn, of most processors: rows
+at multiples of it drive each other out."""
 _AGAIN: Final = 2
 """Tiles that share a single factor's values that are costly, from which packing them pays; ..."""
 _OFTEN: Final = 24
@@ -141,7 +148,7 @@ class Tiling:
                 self._sum_in_blocks(rows, tiles[1], deep, width)
             blocked = self._again(tiles[1]) * self._again(f"{lines}.o" if height > 1 else None)
         if not single_windows:
-            self._pack_single(across, blocked)
+            self._pack_single(blocked)
         packed = [n.arg[0] for n in self.kernel.nodes if n.op is Ops.LOCAL]
         new = [n for n in packed if str(n).startswith("pack") and n not in self.known]
         return arrange_fills(self.sink, new, self.target.vector_bytes)
@@ -204,7 +211,8 @@ class Tiling:
         count = self.extent(panels)
         strip = self.copies * deep * product.itemsize if scattered else 0
         fitting = max(1, (self.room() - strip) // panel)
-        at_once = min(count, _MORE_PANELS if scattered else self._panels(), fitting)
+        summed = deep < product.depth
+        at_once = min(count, _MORE_PANELS if scattered else self._panels(summed), fitting)
         if panel > self.free_bytes():
             raise Refused("not even one panel fits")
         alone = self._is_spread()
@@ -223,18 +231,20 @@ class Tiling:
             if not self.is_effect:
                 self.do(Outermost((f"{panels}.o",)))
             panels = f"{panels}.i"
-        summed = deep < product.depth
         rows = self._share(rows, self._tiles_of_sums(deep, at_once * width) if summed else 0)
         if summed:
             self._sum_in_blocks(rows, panels, deep, at_once * width)
         along = f"{self.prefix}{product.along.arg[0]}"
         names = [n for n in (f"{along}.u", f"{along}.v") if self.has(n)]
         self.do(Pack(tuple(names), tuple(self.around)))
+        if summed and not scattered:
+            self._copy_strips()
         return at_once
 
-    def _panels(self) -> int:
+    def _panels(self, summed: bool = False) -> int:
         """Panels of columns of a block."""
-        return max(1, _WIDE // self.vectors)
+        wide = summed and self.target.local_bytes >= 2 * second_cache(self.target)
+        return max(1, (_WIDER if wide else _WIDE) // self.vectors)
 
     def _fewer(self, at_once: int, least: int, parts: int, count: int) -> int:
         """Panels of a block, no fewer than the least, so that there are so many blocks, if there
@@ -254,20 +264,21 @@ class Tiling:
         count = self.extent(f"{product.along.arg[0]}.o")
         blocks = 1
         if strip * product.depth > _SHORT * first:
-            # beside the side factor of a block the second cache holds its sums, and what passes by
-            together = min(count, self._panels()) * panel
+            # beside the side factor of a block there is room for what passes by: strips, and sums
+            together = min(count, self._panels(summed=True)) * panel
             blocks = max(
                 -(-strip * product.depth // int(_BLOCK * first)),
                 -(-together * product.depth // self._share_of_block()),
             )
+            blocks = _even(product.depth, blocks)
         panels = min(count, 8 if packs_single else 2)
         while blocks < product.depth and -(-product.depth // blocks) * panel * panels > self.room():
             blocks += 1
         return -(-product.depth // blocks)
 
     def _share_of_block(self) -> int:
-        """Bytes for the side factor of a block: there must be as much for sums."""
-        return max(1, min(second_cache(self.target) // 4, self.free_bytes() // 2))
+        """Bytes for the side factor of a block: there must be more for sums."""
+        return max(1, min(second_cache(self.target) // 2, self.free_bytes() // 4))
 
     def _depth_as_it_lies(self) -> int:
         """Steps of the sum in a block whose side factor stays in the second cache, unpacked."""
@@ -287,9 +298,10 @@ class Tiling:
         if fitting < 1:
             raise Refused("there is no room for sums")
         tiles = self.extent(rows)
-        if tiles > fitting:
+        blocks = max(-(-tiles // fitting), self._wanted_blocks(tiles))
+        if blocks > 1:
             overlap = self._overlaps()
-            even = -(-tiles // -(-tiles // fitting))
+            even = -(-tiles // blocks)
             self.do(Blocks(rows, self._whole(rows, tiles, even, overlap)))
             self.around.append(f"{rows}.o")
             self.do(Outermost(tuple(self.around)))
@@ -304,14 +316,28 @@ class Tiling:
         self.prefix = f"{name}."
         self.around.append(f"{self.prefix}{depth}.o")
 
+    def _wanted_blocks(self, tiles: int) -> int:
+        """Blocks of so many tiles of rows that give the cores parts enough, none of them short."""
+        shared = next((n for n in self.around if self._is_parallel(n)), None)
+        if shared is None or not self._is_constant(shared) or self.product.varies:
+            return 1
+        wanted = -(-_PARTS * self.target.cores // self.extent(shared))
+        return max(1, min(wanted, tiles * self.copies // _TALL))
+
+    def _copy_strips(self) -> None:
+        """Copy the rows of a tile next to each other where they lie a number of pages apart."""
+        product = self.product
+        stride = stride_of_loads(product.single, product.across)
+        if self.copies > 1 and stride and stride * product.itemsize % _PAGE == 0:
+            self._pack_rows()
+
     def _tiles_of_sums(self, deep: int, width: int) -> int:
         """Tiles of rows whose sums there is room for, beside the packed factors of a block."""
         product = self.product
         room = self.free_bytes() - deep * width * product.side.dtype.itemsize
         if is_scattered(product) or is_costly(product.single):
             room -= self.copies * deep * product.itemsize  # which will be packed as well
-        row = self.copies * width * product.reduce.dtype.itemsize
-        return min(room, second_cache(self.target) // 2) // row
+        return room // (self.copies * width * product.reduce.dtype.itemsize)
 
     def _whole(self, tiles: str, count: int, size: int, overlap: bool) -> int:
         """A number of tiles, that wanted or a smaller one, for blocks no two of which store to one
@@ -377,7 +403,7 @@ class Tiling:
         loop = self.kernel.find(name)
         return loop is not None and constant_extent(loop) is not None
 
-    def _pack_single(self, across: object, again: int) -> None:
+    def _pack_single(self, again: int) -> None:
         """Pack the values of a tile's rows, where each is used often, or costs more than a load."""
         product = self.product
         costly = is_scattered(product) or is_costly(product.single)
@@ -386,18 +412,37 @@ class Tiling:
             return
         if not costly and strip <= _SMALL * self.target.cache_bytes[0]:
             return
-        name = f"{self.prefix}{across}"
-        rows = [n for n in (f"{name}.o", f"{name}.o.o", f"{name}.o.i") if self.has(n)]
         # where it is the same whatever the loops around, it is packed once for all of them
         kernel, varies = self.kernel, product.single.ranges
         alone = all(r not in varies for r in map(kernel.find, self.around))
         bytes_of_all = product.rows * product.depth * product.itemsize
-        whole = alone and not self.prefix and bytes_of_all <= self.room()
-        tiled = self.sink
+        self._pack_rows(alone and not self.prefix and bytes_of_all <= self.room())
+
+    def _pack_rows(self, whole: bool = False) -> None:
+        """Pack the values of a tile's rows, anew for each tile or all of them at once."""
+        name = f"{self.prefix}{self.product.across.arg[0]}"
+        rows = [n for n in (f"{name}.o", f"{name}.o.o", f"{name}.o.i") if self.has(n)]
+        before = self.sink
         try:
-            self.do(Pack((f"{name}.u",), (*self.around, *(() if whole else rows))))
-        except Refused:  # no room beside the other one: each value is then made anew
-            self.sink = tiled
+            self.do(Pack(self._along_single(name), (*self.around, *(() if whole else rows))))
+        except Refused:  # no room beside the other one: each value is then read or made as before
+            self.sink = before
+
+    def _along_single(self, name: str) -> tuple[object, ...]:
+        """The loops that the single factor is packed along: where the values of a sum are
+        neighbours in memory, they stay so."""
+        loops = self.product.reduce.src[1:]
+        if len(loops) > 1 or stride_of_loads(self.product.single, loops[0]) != 1:
+            return (f"{name}.u",)
+        depth = loops[0].arg[0]
+        inner = f"{depth}.i"  # of a block
+        return (f"{name}.u", inner if self.has(inner) else depth)
+
+
+def _even(size: int, blocks: int) -> int:
+    """About so many blocks, all of one size where that is near: loops in them have one extent."""
+    near = range(-(-3 * blocks // 4), 3 * blocks // 2 + 1)
+    return min((n for n in near if size % n == 0), key=lambda n: abs(n - blocks), default=blocks)
 
 
 def windows_of(product: Product, factor: UOp, loop: UOp) -> list[UOp]:

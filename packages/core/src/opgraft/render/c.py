@@ -11,24 +11,26 @@ as the bits of a float64), and the part begin .. end of the parallel range; 0 ..
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import LoweringError
 from opgraft.ir.elementary import expansion, light_sine
 from opgraft.ir.expansions import sum_of_products
 from opgraft.ir.half_floats import narrow, widen
-from opgraft.ir.ops import Ops
+from opgraft.ir.ops import Ops, Space
 from opgraft.ir.uop import UOp
 from opgraft.render.cstyle import CStyleRenderer
 from opgraft.render.dots import dot_product
+from opgraft.render.fused import fused_multiply_add, multiply_add
 from opgraft.render.gnu import GnuVectors
 from opgraft.render.intrinsics import (
     F16C_TYPES,
+    HOLD,
     INLINE,
+    any_set,
     float16_to_float32,
     float32_to_float16,
-    fused_multiply_add,
     lanewise,
 )
 from opgraft.render.writer import Writer, stand_in
@@ -93,7 +95,8 @@ class CRenderer(GnuVectors):
         call = self.functions[u.op, u.dtype.scalar]
         if u.op is Ops.MULACC:
             name = f"fma_{kind}"
-            w.helper(name, fused_multiply_add(name, kind, element, lanes, call))
+            form = fused_multiply_add if u.dtype.scalar in self.target.fma else multiply_add
+            w.helper(name, form(name, kind, element, lanes, call))
         else:
             operation = u.op.name.lower()
             name = f"{operation}_{kind}"
@@ -158,38 +161,43 @@ class CRenderer(GnuVectors):
         if dtype.count == 1:
             lines.append(f" return {mask}?{far}(x):{result};}}")
         else:
-            mask_kind = self.mask_type(w, scalar.bits, lanes)
+            mask_kind, found = self.mask_type(w, scalar.bits, lanes), f"sin_far_{kind}"
+            w.helper(
+                found,
+                f"static __attribute__((noinline,cold)) {kind} {found}({kind} x,{kind} s,"
+                f"{mask_kind} m){{for(int l=0;l<{lanes};l++)if(m[l])s[l]={far}(x[l]);return s;}}",
+            )
             test = self._any(w, "m", lanes * scalar.bits // 8)
             lines += [
                 f" {kind} s={result};{mask_kind} m={mask};",
-                f" if(__builtin_expect({test},0))for(int l=0;l<{lanes};l++)"
-                f"if(m[l])s[l]={far}(x[l]);",
-                " return s;}",
+                f" return __builtin_expect({test},0)?{found}(x,s,m):s;}}",
             ]
         w.helper(name, "\n".join(lines))
         return name
 
+    def any_nan(self, w: Writer, text: str, dtype: DType) -> str | None:
+        mask = f"(({self.mask_type(w, dtype.bits, dtype.count)})({text}!={text}))"
+        return self._any(w, mask, dtype.count * dtype.itemsize)
+
     def _any(self, w: Writer, mask: str, size: int) -> str:
         """Whether a mask of `size` bytes has a lane set."""
-        lanes = size // 8
-        if lanes <= 1:
-            return f"(({self.part_type(w, dtypes.int64, 1)}){mask})[0]!=0"
-        text = f"(({self.part_type(w, dtypes.int64, lanes)}){mask})"
-        while lanes > 2:
-            # fold the upper half onto the lower one
-            lanes //= 2
-            kind = self.part_type(w, dtypes.int64, lanes)
-            low, high = (",".join(str(s + i) for i in range(lanes)) for s in (0, lanes))
-            fold = f"any_{lanes}"
-            before = self.part_type(w, dtypes.int64, 2 * lanes)
+        lanes = max(1, size // 8)
+        kind = self.part_type(w, dtypes.int64, lanes)
+        if lanes == 1:
+            return f"(({kind}){mask})[0]!=0"
+        name = f"any_{size}"
+        if size == 64:
+            half = self._any(w, "h", 32)
+            low, high = (",".join(str(first + i) for i in range(4)) for first in (0, 4))
             w.helper(
-                fold,
-                f"{INLINE} {kind} {fold}({before} m){{return __builtin_shufflevector(m,m,{low})"
-                f"|__builtin_shufflevector(m,m,{high});}}",
+                name,
+                f"{INLINE} int {name}({kind} m){{i64x4 h=__builtin_shufflevector(m,m,{low})"
+                f"|__builtin_shufflevector(m,m,{high});return {half};}}",
             )
-            text = f"{fold}({text})"
-        w.helper("any_of", f"{INLINE} int any_of(i64x2 m){{return (m[0]|m[1])!=0;}}")
-        return f"any_of({text})"
+        else:
+            floats = self.part_type(w, dtypes.float32, size // 4)
+            w.helper(name, any_set(name, kind, floats, size))
+        return f"{name}(({kind}){mask})"
 
     def half_cast(self, w: Writer, u: UOp) -> str | None:
         """float16 by the processor's instruction where the compiler may use it."""
@@ -228,6 +236,16 @@ class CRenderer(GnuVectors):
         w.helper(name, form(name, lanes, body))
         return name
 
+    def plan(self, w: Writer, instructions: tuple[UOp, ...]) -> None:
+        super().plan(w, instructions)
+        w.shared = shared_vectors(instructions)
+
+    def declare_value(self, w: Writer, u: UOp, text: str) -> str:
+        name = super().declare_value(w, u, text)
+        if u in w.shared and self.value_parts(w, u) == 1:
+            w.line(f"{w.helper('hold', HOLD)}({name});")
+        return name
+
     def parallel_bounds(self, w: Writer, u: UOp) -> tuple[str, str]:
         kind = self.scalar_type(u.dtype)
         return f"({kind})begin", f"({kind})end"
@@ -236,3 +254,24 @@ class CRenderer(GnuVectors):
         if u.arg[0] == "begin":
             return "begin"
         return super().special(w, u)
+
+
+_FEW: Final = 4
+"""Uses of a vector up to which a compiler may read it anew for each (gcc does, for znver3 and
+haswell): of more it keeps a register for it."""
+
+
+def shared_vectors(instructions: tuple[UOp, ...]) -> set[UOp]:
+    """The LOADs of vectors from memory that a few accumulating steps share."""
+    used: dict[UOp, int] = {}
+    for u in instructions:
+        if u.op is Ops.MULACC and u.dtype.count > 1:
+            for source in u.src[:2]:
+                used[source] = used.get(source, 0) + 1
+    return {
+        u
+        for u, count in used.items()
+        if 1 < count <= _FEW
+        and u.op is Ops.LOAD
+        and not (u.src[0].op is Ops.LOCAL and u.src[0].arg[2] is Space.REGISTER)
+    }

@@ -9,11 +9,13 @@ number the last lane waits for the next round.) The sign of a zero maximum is fr
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Final
 
 from opgraft.dtype import DType
 from opgraft.errors import LoweringError
-from opgraft.ir.expansions import ANY_ZERO, PROVEN, SIGNED, expand
+from opgraft.ir.bounds import may_be_nan
+from opgraft.ir.expansions import ANY_ZERO, NUMBERS, PROVEN, SIGNED, expand
 from opgraft.ir.ops import GroupOp, Ops
 from opgraft.ir.uop import UOp
 from opgraft.render.cstyle import OPERATORS, at_most, is_minus_one
@@ -142,12 +144,18 @@ class GnuVectors(GnuMemory):
             return None
         names = [w.atom(s) for s in sources]
         names += [w.atom(UOp.const(u.dtype, s.const_value)) for s in rest]
-        place = {s: k * count for k, s in enumerate(sources)}
-        order = ",".join(
-            str(place[s.src[0]] + s.arg if s.op is Ops.EXTRACT else count + k)
-            for k, s in enumerate(u.src)
-        )
-        return f"__builtin_shufflevector({names[0]},{names[-1]},{order})"
+        by = _moved(u)
+        if by and rest:
+            # a part of the two side by side, which is one instruction, where a choice is two
+            names = names if by > 0 else names[::-1]
+            order = [k + by % count for k in range(count)]
+        else:
+            place = {s: k * count for k, s in enumerate(sources)}
+            order = [
+                place[s.src[0]] + s.arg if s.op is Ops.EXTRACT else count + k
+                for k, s in enumerate(u.src)
+            ]
+        return f"__builtin_shufflevector({names[0]},{names[-1]},{','.join(map(str, order))})"
 
     def _blend(self, w: Writer, dtype: DType, mask: str, yes: str, no: str) -> str:
         kind, result = self.mask_type(w, dtype.bits, dtype.count), self.vector_type(w, dtype)
@@ -258,12 +266,24 @@ class GnuVectors(GnuMemory):
         scalar = value.dtype.scalar
         if value.dtype.count != padded(value.dtype.count):
             return self._lane_tree(w, value, u.arg, tag)
+        nan, search = None, tag and scalar.is_float and may_be_nan(value)
         while (count := value.dtype.count) > 1:
+            if search and not nan and self.value_parts(w, value) == 1:
+                # one test for all lanes, and then they are numbers
+                nan = self.any_nan(w, w.atom(value), value.dtype)
+                tag = NUMBERS if nan else tag
             if not scalar.is_bool and count * scalar.itemsize <= _SMALLEST:
-                return self._within(w, value, u.arg, tag)
+                text = self._within(w, value, u.arg, tag)
+                break
             low, high = self._halves(w, value)
             value = self._combine(w, UOp(u.arg, scalar.vec(count // 2), (low, high), None, tag))
-        return w.ref(value)
+        else:
+            text = w.ref(value)
+        return f"({nan}?{self.literal(scalar, math.nan)}:{text})" if nan else text
+
+    def any_nan(self, w: Writer, text: str, dtype: DType) -> str | None:
+        """A test whether a lane of a vector in one register is nan; None where none is quick."""
+        return None
 
     def _within(self, w: Writer, value: UOp, op: Ops, tag: str | None) -> str:
         """The lanes of one small register: compilers do badly with types that are smaller still,
@@ -339,3 +359,15 @@ class GnuVectors(GnuMemory):
 def _is_zero(u: UOp) -> bool:
     value = u.const_value
     return value is not None and value == 0 and not str(value).startswith("-")
+
+
+def _moved(u: UOp) -> int:
+    """By how many lanes a STACK has those of one vector moved towards the first, with something
+    else in the lanes that become free, and only there; 0: it has not."""
+    count = u.dtype.count
+    by = {s.arg - k for k, s in enumerate(u.src) if s.op is Ops.EXTRACT}
+    if len(by) != 1:
+        return 0
+    (step,) = by
+    free = {k for k in range(count) if not 0 <= k + step < count}
+    return step if free == {k for k, s in enumerate(u.src) if s.op is not Ops.EXTRACT} else 0

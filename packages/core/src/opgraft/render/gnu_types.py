@@ -77,10 +77,15 @@ class GnuTypes(CStyleRenderer):
 
     def part_type(self, w: Writer, scalar: DType, lanes: int) -> str:
         """A vector type of just these lanes."""
-        scalar = held_as(scalar)
-        name = vector_name(scalar.vec(lanes) if lanes > 1 else scalar)
-        text = f"typedef {self.scalar_type(scalar)} {name} "
-        return w.typedef(name, f"{text}__attribute__((vector_size({lanes * scalar.itemsize})));")
+        known = w.types.get((scalar, lanes))
+        if known is not None:  # every value asks
+            return known
+        held = held_as(scalar)
+        name = vector_name(held.vec(lanes) if lanes > 1 else held)
+        text = f"typedef {self.scalar_type(held)} {name} "
+        w.typedef(name, f"{text}__attribute__((vector_size({lanes * held.itemsize})));")
+        w.types[scalar, lanes] = name
+        return name
 
     def unaligned_type(self, w: Writer, scalar: DType, lanes: int) -> str:
         """The same in memory: aligned as one element, and may alias anything."""

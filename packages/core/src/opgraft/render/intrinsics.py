@@ -1,4 +1,4 @@
-"""Helpers for what GNU C has no operator for: fused multiply-add, float16.
+"""Helpers for what GNU C has no operator for: roots, float16, streaming stores, wider integers.
 
 Each is a macro or an inline function, written into the source before the kernel. Which form a
 compiler gets is decided by its own macros, so one source serves gcc, clang and zig at any
@@ -10,42 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 INLINE: Final = "static inline __attribute__((always_inline))"
-
-# gcc's builtins by element and bytes of the vector: (condition, call)
-_FUSED: Final = {
-    ("f32", 64): ("__AVX512F__", "__builtin_ia32_vfmaddps512_mask((a),(b),(c),-1,4)"),
-    ("f64", 64): ("__AVX512F__", "__builtin_ia32_vfmaddpd512_mask((a),(b),(c),-1,4)"),
-    ("f32", 32): ("__FMA__", "__builtin_ia32_vfmaddps256((a),(b),(c))"),
-    ("f64", 32): ("__FMA__", "__builtin_ia32_vfmaddpd256((a),(b),(c))"),
-    ("f32", 16): ("__FMA__", "__builtin_ia32_vfmaddps((a),(b),(c))"),
-    ("f64", 16): ("__FMA__", "__builtin_ia32_vfmaddpd((a),(b),(c))"),
-}
-
-
-def fused_multiply_add(name: str, kind: str, element: str, lanes: int, scalar_call: str) -> str:
-    """`name(a, b, c)` for a vector type, rounded once.
-
-    clang's builtin is new; before it, contraction allowed for this one expression does the same
-    on every machine that has the instruction. Elsewhere gcc makes one instruction of the lanes.
-    """
-    signature = f"{INLINE} {kind} {name}({kind} a,{kind} b,{kind} c)"
-    each = ",".join(f"{scalar_call}(a[{k}],b[{k}],c[{k}])" for k in range(lanes))
-    lines = [
-        "#ifdef __clang__",
-        "#if __has_builtin(__builtin_elementwise_fma)",
-        f"#define {name}(a,b,c) __builtin_elementwise_fma((a),(b),(c))",
-        "#else",
-        f"{signature}{{",
-        "#pragma clang fp contract(fast)",
-        "return a*b+c;}",
-        "#endif",
-    ]
-    bits = int(element[1:])
-    builtin = _FUSED.get((element, lanes * bits // 8))
-    if builtin is not None:
-        lines += [f"#elif defined({builtin[0]})", f"#define {name}(a,b,c) (({kind}){builtin[1]})"]
-    return "\n".join([*lines, "#else", f"{signature}{{return ({kind}){{{each}}};}}", "#endif"])
-
+HOLD: Final = """#if defined(__x86_64__)&&!defined(__clang__)
+#define hold(v) __asm__("":"+v"(v))
+#else
+#define hold(v) (void)0
+#endif"""
+"""A vector is what something that gcc can't see has made of it: so gcc does not read it again."""
 
 # clang's older builtins by bytes of the vector
 _SQUARE_ROOT: Final = {
@@ -71,6 +41,21 @@ def lanewise(name: str, kind: str, element: str, lanes: int, operation: str, cal
         lines.append(f"#elif __has_builtin({older.partition('(')[0]})")
         lines.append(f"{signature}{{return ({kind}){older};}}")
     return "\n".join([*lines, "#else", loop, "#endif"])
+
+
+def any_set(name: str, kind: str, floats: str, size: int) -> str:
+    """`name(m)`: whether a mask of 16 or 32 bytes, as int64, has a lane set."""
+    macro, ending = STREAMED[size]
+    each = "|".join(f"m[{k}]" for k in range(size // 8))
+    return "\n".join(
+        [
+            f"#ifdef {macro}",
+            f"#define {name}(m) (__builtin_ia32_movmskps{ending}(({floats})(m))!=0)",
+            "#else",
+            f"{INLINE} int {name}({kind} m){{return ({each})!=0;}}",
+            "#endif",
+        ]
+    )
 
 
 def float16_to_float32(name: str, lanes: int, otherwise: str) -> str:

@@ -37,10 +37,14 @@ class Writer:
         self.program = program
         self.lines: list[str] = []
         self.typedefs: dict[str, str] = {}
+        self.types: dict[tuple[DType, int], str] = {}
+        """The names of vector types, by their scalar and lanes."""
         self.helpers: dict[str, str] = {}
         self.bound: dict[Key, str] = {}
         self.masks: dict[UOp, int] = {}
         """Lane width in bits of each vector of bool; see render/gnu.py."""
+        self.shared: set[UOp] = set()
+        """Vectors that stay in registers from where they are read; see render/c.py."""
         self._scopes: list[list[tuple[Key, str | None]]] = [[]]
         self._counters: dict[str, int] = {}
         self._inline: set[UOp] = _used_once(program.instructions)

@@ -66,10 +66,10 @@ def reciprocal_outside(x: UOp, y: UOp) -> UOp | None:
     return x * (y.const_like(1.0) / y) if depth(y) < depth(x) and not y.is_const else None
 
 
-def exponential_apart(x: UOp, y: UOp) -> UOp | None:
+def exponential_apart(x: UOp, y: UOp, e: UOp) -> UOp | None:
     if x.is_const or y.is_const or depth(x) == depth(y):
         return None
-    return x.exp2() * y.exp2()
+    return UOp(e.op, e.dtype, (x,)) * UOp(e.op, e.dtype, (y,))
 
 
 def _chain(ops: tuple[Ops, ...], dtypes: object) -> UPat:
@@ -137,9 +137,10 @@ UNSAFE: Final = EqualitySet(
     [
         # x / y = x * (1/y), y of an outer loop. Gives up: the last digit, and 1/y may overflow
         (UPat(Ops.FDIV, floats, src=(_x, _y)), reciprocal_outside),
-        # exp2(x + y) = exp2(x) * exp2(y). Gives up: an infinity times 0 where the sum is small
+        # exp(x + y) = exp(x) * exp(y), exp2 as well. Gives up: an infinity times 0 where the sum
+        # is small
         (
-            UPat(Ops.EXP2, floats, src=(UPat(Ops.ADD, src=(_x, _y)),)),
+            UPat((Ops.EXP, Ops.EXP2), floats, src=(UPat(Ops.ADD, src=(_x, _y)),), name="e"),
             exponential_apart,
         ),
     ]

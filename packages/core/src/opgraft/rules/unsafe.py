@@ -63,5 +63,17 @@ RULES: Final = EqualitySet(
         # log2(exp2(x)) = x, exp2(log2(x)) = x. Gives up: saturation at large |x|; nan for x < 0
         (UPat(Ops.LOG2, floats, src=(UPat(Ops.EXP2, src=(_same,)),)), lambda x: x, "log2_of_exp2"),
         (UPat(Ops.EXP2, floats, src=(UPat(Ops.LOG2, src=(_same,)),)), lambda x: x, "exp2_of_log2"),
+        # log2(exp(x)) = x / ln(2). Gives up: saturation at large |x|
+        (
+            UPat(Ops.LOG2, floats, src=(UPat(Ops.EXP, src=(_same,)),)),
+            lambda x: x * (1 / math.log(2)),
+            "log2_of_exp",
+        ),
+        # exp(log2(x) * c) = exp2(log2(x) * (c / ln(2))). Gives up: the last digits
+        (
+            UPat(Ops.EXP, floats, src=(UPat(Ops.LOG2, name="y") * UPat.cvar("c"),)),
+            lambda y, c: (y * (c.const_value / math.log(2))).exp2(),
+            "exp_of_log2",
+        ),
     ]
 )

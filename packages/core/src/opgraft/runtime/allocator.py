@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from contextlib import suppress
 from typing import Any, Final
 
 from opgraft.forking import ForkLock
@@ -24,6 +25,7 @@ class Usage:
         self._bytes = 0
         self._live = 0
         self._peak = 0
+        self._settling = False
         self.queue: Final[deque[int]] = deque()
         """In order: the bytes of a new buffer, or those of one that is gone inverted (~bytes)."""
 
@@ -33,15 +35,23 @@ class Usage:
             self._settle()
 
     def _settle(self) -> None:
-        while self.queue:
-            change = self.queue.popleft()
-            if change >= 0:
-                self._bytes += change
-                self._live += 1
-                self._peak = max(self._peak, self._bytes)
-            else:
-                self._bytes -= ~change
-                self._live -= 1
+        if self._settling:  # the garbage collector has run something that asks, amid this
+            return
+        self._settling = True
+        change, held, live, peak = self.queue.popleft, self._bytes, self._live, self._peak
+        with suppress(IndexError):  # the queue is empty
+            while True:
+                nbytes = change()
+                if nbytes >= 0:
+                    held += nbytes
+                    live += 1
+                    if held > peak:
+                        peak = held
+                else:
+                    held -= ~nbytes
+                    live -= 1
+        self._bytes, self._live, self._peak = held, live, peak
+        self._settling = False
 
     @property
     def bytes(self) -> int:

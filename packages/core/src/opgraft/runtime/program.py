@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 from opgraft import journal, settings
 from opgraft.dtype import DType, Scalar
 from opgraft.errors import DeviceError
+from opgraft.forking import ForkLock
 from opgraft.ir.evaluate import evaluate
 from opgraft.ir.linear import Launch, LinearProgram
 from opgraft.ir.uop import UOp
@@ -135,7 +136,7 @@ class LaunchList:
     call has its own. `inputs` are the buffers among those of the steps that `run` exchanges: it
     takes as many, of the same sizes, in the same order. A step's buffer that is a view of an
     input is exchanged for the same part of the new one. Variables are exchanged by name. The
-    list keeps its other buffers alive, and no input beyond a run.
+    list keeps its other buffers alive, and no input beyond a run. One thread at a time runs it.
     """
 
     _names: ClassVar[tuple[str, ...]] = ("DEBUG", "TRACE")
@@ -145,6 +146,7 @@ class LaunchList:
     """Those for whom each launch is to be timed by itself."""
 
     def __init__(self, steps: Sequence[Step], inputs: Sequence[Buffer] = ()) -> None:
+        self._lock = ForkLock()
         self._executables = [executable for executable, _, _ in steps]
         self._runs = [executable.run for executable in self._executables]
         self._values: list[list[Scalar]] = [list(values) for _, _, values in steps]
@@ -174,6 +176,12 @@ class LaunchList:
     ) -> float | None:
         """Launch all steps in order; variables that are not named keep their last value."""
         check_inputs(inputs, self._sizes)
+        with self._lock:
+            return self._run_steps(inputs, variables, wait)
+
+    def _run_steps(
+        self, inputs: Sequence[Buffer], variables: Mapping[str, Scalar] | None, wait: bool
+    ) -> float | None:
         if variables:
             for executable, values in zip(self._executables, self._values):
                 for place, variable in enumerate(executable.program.variables):

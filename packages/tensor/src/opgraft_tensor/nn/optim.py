@@ -11,8 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-import numpy as np
-
 from opgraft.dtype import DType
 from opgraft_tensor.nn.module import take_updates
 from opgraft_tensor.recording import host_supplied
@@ -61,8 +59,8 @@ class Optimizer(ABC):
         places = list(dict.fromkeys((p.dtype, p.device) for p in moved))
         count = self.rate_count
 
-        def make() -> list[np.ndarray]:
-            return [np.array(rate) for rate in self._rates()] * len(places)
+        def make() -> list[float]:
+            return [*self._rates()] * len(places)
 
         storages = host_supplied(make, [place for place in places for _ in range(count)])
         made = [Tensor._handle(buffer_node(s), s.device) for s in storages]

@@ -15,11 +15,10 @@ from opgraft.api import (
     Program,
     Step,
     errors,
-    is_watched,
     settings,
 )
 from opgraft.devices.cpu import compilers, host, library
-from opgraft.devices.cpu.launch import ArgumentBlock, CpuExecutable, CpuLaunchList
+from opgraft.devices.cpu.launch import ArgumentBlock, CpuExecutable, CpuLaunchList, list_of
 from opgraft.devices.cpu.memory import CpuAllocator
 
 
@@ -35,6 +34,7 @@ class CpuDevice(Device):
         pairs.select(settings.get("CPU_CC"))  # an error now rather than at the first kernel
         self.cores = target.cores
         """Threads that run kernels where the setting CPU_THREADS says nothing."""
+        self._reading: settings.Reading | None = None
         allocator = CpuAllocator(lambda: self.library, host.memory(), self.threads)
         super().__init__("CPU", index, target, allocator, pairs)
         library.begin_runtime(self._compilers)
@@ -62,17 +62,29 @@ class CpuDevice(Device):
         """How many threads run kernels: the setting CPU_THREADS, or one per core."""
         return settings.get("CPU_THREADS") or self.cores
 
+    def heeded(self) -> tuple[bool, int]:
+        """What settings say now: whether launches are shown, and how many threads run them."""
+        known = self._reading
+        if known is None or not known.holds():
+            known = self._reading = settings.Reading(*CpuLaunchList._names)
+        debug, trace, threads = known.values
+        return bool(debug or trace or CpuLaunchList._listeners), threads or self.cores
+
     def load(self, program: Program) -> CpuExecutable:
         return CpuExecutable(self, program)
 
     def prepare(self, steps: Sequence[Step], inputs: Sequence[Buffer] = ()) -> LaunchList:
         if any(not isinstance(executable, CpuExecutable) for executable, _, _ in steps):
             return super().prepare(steps, inputs)
-        return CpuLaunchList(self, steps, inputs)
+        return list_of(len(inputs))(self, steps, inputs)
 
     def run_list(self, steps: Sequence[Step], wait: bool = False) -> float | None:
-        if is_watched() or any(not isinstance(e, CpuExecutable) for e, _, _ in steps):
+        if len(steps) == 1:
+            executable, buffers, variables = steps[0]
+            return executable.run(buffers, variables, wait)
+        shown, threads = self.heeded()
+        if shown or any(not isinstance(e, CpuExecutable) for e, _, _ in steps):
             return super().run_list(steps, wait)
         block = ArgumentBlock(steps)
-        nanoseconds = self.library.og_run(block.steps, len(steps), self.threads())
+        nanoseconds = self.library.og_run(block.steps, len(steps), threads)
         return nanoseconds * 1e-9 if wait else None

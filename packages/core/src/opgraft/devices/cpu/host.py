@@ -166,6 +166,6 @@ def detect(read: Callable[[str], str] = _read) -> Target:
         cache_bytes=caches(read),
         line_bytes=line(read),
         # on the stack, which has 8 MB in most threads
-        local_bytes=512 << 10,
+        local_bytes=2 << 20,
         op_prices=measured_prices("CPU"),
     )

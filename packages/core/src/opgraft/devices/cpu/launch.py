@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from opgraft.api import (
@@ -21,7 +22,6 @@ from opgraft.api import (
     errors,
     evaluate,
     input_places,
-    is_watched,
     show_launch,
 )
 from opgraft.devices.cpu import library
@@ -58,6 +58,8 @@ class CpuExecutable(Executable):
         whole = int(program.operations / _OPERATIONS)
         self._whole = whole
         self._extent = program.parallel if isinstance(program.parallel, int) else None
+        self._blocks: list[ArgumentBlock] = []
+        """Of launches that are done, for the next ones."""
 
     def check(self, buffers: Sequence[Buffer], variables: Sequence[Scalar]) -> None:
         """Raises `DeviceError` where a call would reach beyond its arguments."""
@@ -111,11 +113,24 @@ class CpuExecutable(Executable):
     def run(
         self, buffers: Sequence[Buffer], variables: Sequence[Scalar] = (), wait: bool = False
     ) -> float | None:
-        block = ArgumentBlock([(self, buffers, variables)])
-        threads = self.device.threads() if block.shared else 1
-        shown = is_watched()
+        try:
+            block = self._blocks.pop()
+        except IndexError:
+            block = ArgumentBlock([(self, buffers, variables)])
+            block.executables.clear()  # this one keeps the block
+        else:
+            self.check(buffers, variables)
+            for slot, buffer in enumerate(buffers):
+                block.slots[slot] = buffer.handle
+            if variables:
+                for place, number in enumerate(self.encode(variables)):
+                    block.numbers[place] = number
+                step = block.steps[0]
+                step.extent, step.work = self.extent(variables)
+        shown, threads = self.device.heeded()
         begin = time.perf_counter() if shown else 0.0
         seconds = self.device.library.og_run(block.steps, 1, threads) * 1e-9
+        self._blocks.append(block)
         if shown:
             show_launch(self.program, begin, seconds)
         return seconds if wait else None
@@ -128,7 +143,7 @@ class ArgumentBlock:
     of each step begin in the two. Buffers and executables are not kept alive.
     """
 
-    __slots__ = ("executables", "numbers", "shared", "slots", "starts", "steps")
+    __slots__ = ("executables", "numbers", "slots", "starts", "steps")
 
     def __init__(self, steps: Sequence[Step]) -> None:
         handles: list[int] = []
@@ -148,11 +163,8 @@ class ArgumentBlock:
         slots = int(ffi.cast("unsigned long long", self.slots))
         values = int(ffi.cast("unsigned long long", self.numbers))
         rows = []
-        self.shared = False
-        """Whether any step may be spread over threads."""
         for executable, (slot, number), step in zip(self.executables, self.starts, steps):
             extent, work = executable.extent(step[2])
-            self.shared = self.shared or work > 0
             rows.append((executable.address, slots + 8 * slot, values + 8 * number, extent, work))
         self.steps = ffi.new("step[]", rows or 1)
 
@@ -185,8 +197,8 @@ class CpuLaunchList(LaunchList):
             if (number, slot) not in exchanged
         ]
         self._cores = device.cores
-        self._shown = False
         self._run: Any = device.library.og_replay
+        self._heed()
 
     def _patch(self, places: Sequence[InputPlace]) -> None:
         block = self._block
@@ -205,45 +217,24 @@ class CpuLaunchList(LaunchList):
         self._list.patches = self._patches
         self._list.patch_count = len(places)
 
-    def run(
-        self,
-        inputs: Sequence[Buffer] = (),
-        variables: Mapping[str, Scalar] | None = None,
-        wait: bool = False,
-    ) -> float | None:
-        sizes = self._sizes
-        lock = self._lock
-        lock.acquire()
-        try:
-            reading = self._reading
-            if reading is None or not reading.holds():
-                debug, trace, threads = self._read().values
-                self._shown = bool(debug or trace)
-                self._list.threads = threads or self._cores
-            if len(inputs) != len(sizes):
-                check_inputs(inputs, sizes)
-            handles = self._handles
-            for number, given in enumerate(inputs):
-                if given.nbytes != sizes[number]:
-                    check_inputs(inputs, sizes)
-                handles[number] = given.handle
-            if variables and (variables != self._bound or self._floating):
-                self._bind(variables)
-            shown = self._shown or self._listeners
-            nanoseconds = self._run_shown() if shown else self._run(self._list)
-        finally:
-            lock.release()
-        return nanoseconds * 1e-9 if wait else None
+    def _heed(self) -> None:
+        """See what the settings say now."""
+        debug, trace, threads = self._read().values
+        self._shown = bool(debug or trace)
+        self._list.threads = threads or self._cores
 
-    def _run_shown(self) -> int:
-        """Step by step, each timed by itself."""
-        total, threads = 0, self._list.threads
-        self._list.count = 0  # the inputs alone
-        self._run(self._list)
-        self._list.count = len(self._block.executables)
-        for number, executable in enumerate(self._block.executables):
+    def _timed(self) -> int:
+        """A run of which somebody wants to know how long it takes, in nanoseconds."""
+        listed, block, run = self._list, self._block, self._device.library.og_run
+        listed.count = 0  # the inputs alone
+        self._run(listed)
+        listed.count = len(block.executables)
+        if not (self._shown or self._listeners):
+            return int(run(block.steps, listed.count, listed.threads))
+        total = 0
+        for number, executable in enumerate(block.executables):
             begin = time.perf_counter()
-            took = self._device.library.og_run(self._block.steps + number, 1, threads)
+            took = run(block.steps + number, 1, listed.threads)
             show_launch(executable.program, begin, took * 1e-9)
             total += took
         return total
@@ -267,3 +258,50 @@ class CpuLaunchList(LaunchList):
             step = self._block.steps[number]
             step.extent, step.work = executable.extent(values)
         self._bound = dict(variables)
+
+
+_RUN: Final = """\
+def run(self, inputs=(), variables=None, wait=False):
+    lock = self._lock
+    lock.acquire()
+    try:
+        if not self._reading.holds():
+            self._heed()
+        if len(inputs) != {count}:
+            check_inputs(inputs, self._sizes)
+        [{names}] = inputs
+        if ({sizes}) != self._sizes:
+            check_inputs(inputs, self._sizes)
+        handles = self._handles
+        {stores}
+        if variables and (variables != self._bound or self._floating):
+            self._bind(variables)
+        if not (wait or self._shown or self._listeners):
+            self._run(self._list)
+            return None
+        took = self._timed()
+    finally:
+        lock.release()
+    return took * 1e-9 if wait else None
+"""
+"""`LaunchList.run` for a number of inputs: a loop over them takes as long as all the rest."""
+
+
+@cache
+def list_of(count: int) -> type[CpuLaunchList]:
+    """The lists with so many inputs."""
+    names = [f"i{number}" for number in range(count)]
+    stores = [f"handles[{number}] = {name}.handle" for number, name in enumerate(names)]
+    text = _RUN.format(
+        count=count,
+        names=", ".join(names),
+        sizes=" ".join([f"{name}.nbytes," for name in names]),
+        stores="; ".join(stores) or "pass",
+    )
+    known: dict[str, Any] = {"check_inputs": check_inputs}
+    exec(compile(text, "<written by opgraft>", "exec"), known)
+
+    class Written(CpuLaunchList):
+        run = known["run"]
+
+    return Written

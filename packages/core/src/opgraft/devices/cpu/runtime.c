@@ -253,15 +253,23 @@ static void run_shared(const step *s, ll threads) {
     if (INSIDE(atomic_fetch_and(&gate, ~OPEN))) wait_inside(now() - begin);
 }
 
-/* Run the steps in order on at most `threads` threads; the nanoseconds they took. */
-ll og_run(const step *steps, ll count, ll threads) {
-    ll begin = now(), shared = 0;
+/* The work of the steps that are worth sharing from so many nanoseconds on. */
+static ll work_from(ll from, const step *steps, ll count) {
+    ll found = 0;
+    for (ll i = 0; i < count; i++)
+        if (steps[i].work >= from && steps[i].extent > 1) found += steps[i].work;
+    return found;
+}
+
+/* Run the steps in order on at most `threads` threads. */
+static void run_steps(const step *steps, ll count, ll threads) {
     __auto_type mode = float_mode();
     if (threads > MOST_THREADS) threads = MOST_THREADS;
-    ll split_from = begin < atomic_load(&crowded_until) ? SHARE_LATE : SPLIT_FROM;
-    if (threads > 1)
-        for (ll i = 0; i < count; i++)
-            if (steps[i].work >= split_from && steps[i].extent > 1) shared += steps[i].work;
+    ll split_from = SPLIT_FROM, shared = threads > 1 ? work_from(split_from, steps, count) : 0;
+    if (shared && atomic_load(&crowded_until) > now()) {
+        split_from = SHARE_LATE;
+        shared = work_from(split_from, steps, count);
+    }
     if (shared && !pthread_mutex_trylock(&owner)) {
         hire(threads - 1);
         if (shared >= WAKE_FROM) wake();
@@ -275,13 +283,20 @@ ll og_run(const step *steps, ll count, ll threads) {
             s->function(s->buffers, s->variables, 0, s->extent);
     }
     float_restore(mode);
+}
+
+/* The same; the nanoseconds they took. */
+ll og_run(const step *steps, ll count, ll threads) {
+    ll begin = now();
+    run_steps(steps, count, threads);
     return now() - begin;
 }
 
-ll og_replay(const list *l) {
+/* Run a list on its inputs; a look at the clock is a good part of what a tiny one takes. */
+void og_replay(const list *l) {
     for (const patch *p = l->patches; p < l->patches + l->patch_count; p++)
         l->slots[p->slot] = l->inputs[p->input] + p->offset;
-    return og_run(l->steps, l->count, l->threads);
+    run_steps(l->steps, l->count, l->threads);
 }
 
 ll og_workers(void) { return workers; }

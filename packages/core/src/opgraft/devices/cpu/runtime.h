@@ -20,7 +20,7 @@ typedef struct {
     long long threads;
 } list;
 long long og_run(const step *steps, long long count, long long threads);
-long long og_replay(const list *l);
+void og_replay(const list *l);
 long long og_workers(void);
 void og_copy(unsigned long long target, unsigned long long source, long long bytes,
              long long threads);

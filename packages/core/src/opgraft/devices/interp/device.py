@@ -29,6 +29,7 @@ from opgraft.api import (
 )
 from opgraft.devices.interp.alu import OPS, Array
 from opgraft.devices.interp.executor import Executor
+from opgraft.devices.interp.traffic import LaunchTraffic, counted
 from opgraft.devices.invented import TextRenderer, check_limits, pairs_of
 
 TARGET: Final = Target(
@@ -142,7 +143,12 @@ class InterpExecutable(Executable):
                 )
         begin = time.perf_counter()
         values = {v.arg[0]: value for v, value in zip(known.variables, variables)}
-        self._executor.run([b.handle for b in buffers], values)
+        launches, target = counted(), self.device.target
+        traffic = None
+        if launches is not None and known.launch[0]:
+            traffic = LaunchTraffic(known.name, target.lanes, target.line_bytes)
+            launches.append(traffic)
+        self._executor.run([b.handle for b in buffers], values, traffic=traffic)
         return time.perf_counter() - begin if wait else None
 
 

@@ -30,6 +30,7 @@ from opgraft.devices.interp.instructions import Action, action_of, both
 from opgraft.devices.interp.memory import Memory
 from opgraft.devices.interp.place import Place
 from opgraft.devices.interp.races import Watch
+from opgraft.devices.interp.traffic import LaunchTraffic
 
 _ELEMENTS: Final = 1 << 15
 """Instances are carried out together up to this many elements of the widest value."""
@@ -104,12 +105,13 @@ class Executor:
         variables: Mapping[str, Any] | None = None,
         begin: int = 0,
         end: int | None = None,
+        traffic: LaunchTraffic | None = None,
     ) -> None:
         """Carry out iterations begin .. end of the parallel range; all of them without `end`.
 
         `buffers` are contiguous arrays in the order of their slots; their bytes count, not
-        their dtype. Raises `DeviceError` for an access out of range, a buffer that is too small
-        and a variable out of its limits.
+        their dtype. What a launch moves is added to `traffic`. Raises `DeviceError` for an
+        access out of range, a buffer that is too small and a variable out of its limits.
         """
         frame = Frame([None] * len(self._slots), begin, end)
         for slot, value in self._fixed:
@@ -119,6 +121,7 @@ class Executor:
             return
         with np.errstate(all="ignore"):
             if self.program.launch[0]:
+                frame.traffic = traffic
                 self._launch(frame, variables or {})
             else:
                 self._execute(frame)
@@ -134,6 +137,7 @@ class Executor:
             here = min(step, total - first)
             grid = Grid(groups, threads, first, here)
             frame = Frame(list(bound.values), 0, None, here * each, grid=grid)
+            frame.traffic = bound.traffic
             for slot, special in self._specials:
                 kind = register_dtype(special.dtype)
                 frame.values[slot] = grid.index(special.arg[0]).astype(kind)
@@ -153,6 +157,7 @@ class Executor:
                     f"kernel {name!r}: the buffer of slot {slot} has {memory.size} elements "
                     f"of {p.dtype}, it needs {size}"
                 )
+            memory.name = f"slot {slot}"
             if self.program.launch[0] and slot in self.program.written:
                 memory.watch = Watch(f"slot {slot}", size)
             if p in self._slots:

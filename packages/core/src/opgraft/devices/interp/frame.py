@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opgraft.devices.interp.alu import Array
+
+if TYPE_CHECKING:
+    from opgraft.devices.interp.traffic import LaunchTraffic
 
 
 @dataclass
@@ -83,3 +86,5 @@ class Frame:
     loops: list[Loop] = field(default_factory=list)
     grid: Grid | None = None
     """Of a program with a launch."""
+    traffic: LaunchTraffic | None = None
+    """Of a launch that is counted."""

@@ -74,7 +74,7 @@ def _local(n: UOp, slot_of: SlotOf, by: Place) -> Action:
         frame.values[slot] = Memory.local(frame.instances, dtype.scalar, size * dtype.count)
 
     def shared(frame: Frame) -> None:
-        frame.values[slot] = Memory.shared(frame, f"the local {name!r}", dtype, size)
+        frame.values[slot] = Memory.shared(frame, name, dtype, size)
 
     if n.arg[2] is Space.GROUP:
         return shared

@@ -32,6 +32,8 @@ class Memory:
     """The row of each instance, instances x 1; None: a row each, or one for all."""
     watch: Watch | None = None
     """Of memory that the threads of a launch share and write."""
+    name: str = ""
+    """Of memory that threads share."""
 
     @staticmethod
     def over(buffer: Array, dtype: DType, size: int) -> Memory:
@@ -55,16 +57,18 @@ class Memory:
         """
         groups = 1 if frame.grid is None else frame.grid.count
         made = Memory.local(groups, dtype.scalar, size * dtype.count)
+        made.name = name
         if groups > 1:
             made.row_of = np.repeat(np.arange(groups), frame.instances // groups)[:, None]
         if frame.grid is not None:
-            made.watch = Watch.of_groups(name, groups, made.size, dtype.count)
+            made.watch = Watch.of_groups(f"the local {name!r}", groups, made.size, dtype.count)
         return made
 
     def read(self, frame: Frame, places: Array, active: Array | None, by: Place) -> Array:
         """The elements at `places`, as `load`; raises where a thread that is `active` may not."""
         if self.watch is not None:
             self.watch.read(frame, places, self._row_or_first(), active, by)
+        self._count(frame, places, active, "reads")
         return self.load(places)
 
     def write(
@@ -73,7 +77,14 @@ class Memory:
         """As `store`; raises where a thread may not."""
         if self.watch is not None:
             self.watch.write(frame, places, self._row_or_first(), active, by)
+        self._count(frame, places, active, "writes")
         self.store(places, value, active)
+
+    def _count(self, frame: Frame, places: Array, active: Array | None, does: str) -> None:
+        if frame.traffic is not None and self.name:
+            grouped = self.watch is not None and self.watch.grouped
+            item = (self.name, grouped, self.rows.dtype.itemsize)
+            frame.traffic.note(frame, item, places, active, does)
 
     def _row_or_first(self) -> Array | int:
         return 0 if self.row_of is None else self.row_of
@@ -122,6 +133,7 @@ class Memory:
         """Make each element itself combined with the values of all instances, in their order."""
         if self.watch is not None:
             self.watch.write(frame, places, self._row_or_first(), active, by, atomic=True)
+        self._count(frame, places, active, "changes")
         instances = frame.instances
         rows = np.arange(1)[:, None] if self.rows.shape[0] == 1 else self._rows()
         shape = (instances, 1)
