@@ -263,12 +263,13 @@ def examples(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Random expressions and tensor programs: a minute each, or `-- --seconds 600`."""
+    """Random schedules, then expressions and tensor programs: a minute each, or `-- --seconds 600`."""
     install_packages(session, *PACKAGES)
     session.install(*GROUPS["test"])
     given = session.posargs
     session.chdir(ROOT / "packages" / "core" / "tests")
     session.run("python", "-m", "checking.fuzz", "--devices", "INTERP,CPU", *given)
+    session.run("python", "-m", "kernel_forms.random_schedules")
     session.chdir(ROOT / "packages" / "tensor" / "tests")
     session.run("python", "fuzz.py", *given)
 

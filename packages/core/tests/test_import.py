@@ -49,7 +49,13 @@ def test_terms_are_rewritten_without_numpy_pluggy_and_the_like(code: str) -> Non
 
 def test_importing_opgraft_alone_loads_no_room_of_it() -> None:
     found = [name for name in loaded_after("import opgraft") if name.startswith("opgraft.")]
-    assert found == ["opgraft.errors", "opgraft.port", "opgraft.forking", "opgraft.settings"]
+    assert found == [
+        "opgraft.errors",
+        "opgraft.port",
+        "opgraft.setting_forms",
+        "opgraft.forking",
+        "opgraft.settings",
+    ]
 
 
 def test_importing_opgraft_alone_leaves_the_slower_parts_of_the_library_alone() -> None:

@@ -13,6 +13,7 @@ from opgraft.ir.uop import UOp
 from opgraft_tensor.draft import Draft
 from opgraft_tensor.normalise import canonical
 from opgraft_tensor.plan import draft
+from opgraft_tensor.realize import device_of
 from planning import CPU, array, check
 from programs import Node, Nodes
 
@@ -140,6 +141,15 @@ def test_a_chain_of_10000_adds_is_one_kernel() -> None:
     made, seconds = planned([x])
     assert len(made.kernels) == 1
     assert seconds < 10
+
+
+def test_each_value_of_a_long_chain_finds_its_device_at_once() -> None:
+    chain = [Nodes.rand(4)]
+    for _ in range(4000):
+        chain.append(chain[-1] + 1.0)
+    begin = time.thread_time()
+    assert len({device_of(n.uop) for n in reversed(chain)}) == 1
+    assert time.thread_time() - begin < 0.5
 
 
 def test_a_wide_tree_of_products_is_planned() -> None:

@@ -17,12 +17,14 @@ from opgraft_tensor.facts import CACHE, CORE, DRAM, LAUNCH, SHARED, Prices
 
 def test_a_byte_costs_what_was_measured_of_the_level_it_is_in(tmp_path: Path) -> None:
     with using(CALIBRATION=str(tmp_path / "prices.json")):
-        measured = {CACHE: 0.5, CORE: 1.5, DRAM: 7.0, LAUNCH: 100.0}
+        measured = {CACHE: 0.5, CORE: 1.5, SHARED: 3.0, DRAM: 7.0, LAUNCH: 100.0}
         calibration.record("CPU", measured)
         target = replace(detect(), cache_bytes=(32 << 10, 512 << 10, 8 << 20))
     prices = Prices.of(target)
     assert prices.cache == 0.5
     assert prices.byte(100 << 10) == 1.5
+    assert prices.byte(1 << 20) == prices.byte(4 << 20) == 3.0
+    assert prices.byte((4 << 20) + 1) == 7.0  # half of a cache is others'
     assert prices.byte(64 << 20) == 7.0
     assert prices.launch == 100.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from opgraft import settings, using
-from opgraft_tensor import Tensor, plan
+from opgraft_tensor import Tensor, extents, plan
 
 
 def memory(*values: float) -> Tensor:
@@ -18,6 +18,7 @@ def memory(*values: float) -> Tensor:
 def canonical_forms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each graph whose canonical form is made."""
     made: list[int] = []
+    monkeypatch.setattr(extents, "_in_use", [])  # other tests have variable sizes
     original = plan.numbered
     monkeypatch.setattr(plan, "numbered", lambda *given: (made.append(1), original(*given))[1])
     return made
@@ -82,3 +83,17 @@ def test_settings_are_part_of_it() -> None:
         with using(FLOAT="unsafe"):
             assert ((large + 1.0) - large).item() == 1
     assert settings.FLOAT == "strict"
+
+
+def test_settings_of_another_thread_are_not_taken_for_one_s_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with using(FLOAT="unsafe"):
+        theirs = settings.Reading(*plan._HEEDED)
+
+    class Crossed(list[settings.Reading]):
+        def __setitem__(self, at: Any, value: Any) -> None:
+            super().__setitem__(at, [theirs])  # the other thread is the last to remember
+
+    monkeypatch.setattr(plan, "_readings", Crossed())
+    assert plan._chosen()[0] == "strict"

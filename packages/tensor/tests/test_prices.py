@@ -45,6 +45,26 @@ def test_measured_prices_take_the_place_of_the_usual_ones() -> None:
     assert prices.cache == Target("any").cache_price
 
 
+def test_the_cache_that_cores_share_has_a_price_of_its_own() -> None:
+    target = replace(Target("any"), cache_bytes=(32 << 10, 512 << 10, 8 << 20))
+    prices = Prices.of(replace(target, op_prices=((SHARED, 2.0), (DRAM, 7.0))))
+    costs = [prices.byte(nbytes) for nbytes in (256 << 10, 1 << 20, 4 << 20, 5 << 20)]
+    assert costs == [1.5, 2.0, 2.0, 7.0]
+    dear = Prices.of(replace(target, op_prices=((SHARED, 9.0), (DRAM, 7.0))))
+    assert dear.byte(1 << 20) == 7.0
+    two = replace(target, cache_bytes=(32 << 10, 512 << 10), op_prices=((SHARED, 2.0),))
+    assert Prices.of(two).byte(1 << 20) == Prices.of(two).dram
+
+
+def test_what_stays_in_the_shared_cache_is_stored_rather_than_computed_again() -> None:
+    """Sines that three results each read: 2 MB of them are not in a cache of 1 MB."""
+    for count, wanted in ((1 << 18, 2), (1 << 19, 1)):
+        x = Tensor(np.ones((1, count), np.float32)).sin()
+        shifted = x[:, :-2] + x[:, 1:-1] + x[:, 2:]
+        assert kernels_of(shifted, Prices(shared=0.5, shared_bytes=1 << 20)) == wanted
+        assert kernels_of(shifted, Prices()) == 1
+
+
 def shares(x: Tensor) -> Tensor:
     """Dear values, each used twice: kept for a row, where there are rows enough for all cores."""
     dear = (x * x).sin().exp().sin()

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from opgraft import catalog, journal, settings, using
 from opgraft.runtime.buffer import Buffer
 from opgraft_tensor import Tensor, Variable, jit, nn
-from opgraft_tensor.jit import Jit
+from opgraft_tensor.jit import REPLAYS, Jit
 from opgraft_tensor.shortcut import Shortcut
 from opgraft_tensor.written import Text
 
@@ -262,6 +263,22 @@ def test_forgetting_forgets_the_short_way() -> None:
     captured.forget()
     assert (captured.captures, captured.kernels) == (0, 0)
     assert [captured(memory(float(n))).item() for n in range(4)] == [1, 2, 3, 4]
+
+
+def test_a_replay_that_others_took_the_place_of_is_gone() -> None:
+    known = {}
+    captured = jit(lambda x: x + known["w"])
+    made = {}
+    for n in range(2 * REPLAYS):
+        known["w"] = memory(float(n))  # and the last one is no more
+        for _ in range(3):
+            assert captured(memory(1.0)).item() == n + 1
+        assert captured._last is not None
+        replay = captured._last.replays[0]
+        made[id(replay)] = weakref.ref(replay)
+        del replay
+    gc.collect()
+    assert sum(r() is not None for r in made.values()) == REPLAYS
 
 
 # ---- settings, read once

@@ -47,6 +47,7 @@ from opgraft.opt.grid_actions import Grid, GroupReduce, Pad, Stage
 from opgraft.opt.grid_scan import GroupScan
 from opgraft.opt.inline import Inline
 from opgraft.opt.matrix import Matrix
+from opgraft.opt.next_row import FetchNext
 from opgraft.opt.pack import Pack
 from opgraft.opt.partial import Partial
 from opgraft.opt.prefetch import Prefetch
@@ -204,6 +205,11 @@ TRIALS: Final[dict[type[Action], tuple[Trial, ...]]] = {
               SumInBlocks("k.o", ("i.o", "j.o", "i.u", "j.v")),
               Pack(("sums0.i.u", "k.i"), ("sums0.k.o", "sums0.i.o")),
               FetchAhead("pack0", "sums0.j.o"), dtype=dtypes.float64),
+    ),
+    FetchNext: (
+        trial("by_way_of_a_local", FetchNext(1, "l")),
+        trial("by_way_of_a_local", Parallel("i"), Split("l", 8, VECTOR), FetchNext(1, "l.o"),
+              dtype=dtypes.float64),
     ),
     Fuse: (
         trial("rows", Fuse("i", "j")),

@@ -40,6 +40,7 @@ def load(
     variables: tuple[UOp, ...] = (),
     parallel: int | UOp | None = None,
     operations: int = 0,
+    stack: int = 0,
 ) -> CpuExecutable:
     """Compile with the device's own choice of compiler, and load."""
     entry = compiled(device.pairs.select(""), source)
@@ -53,6 +54,7 @@ def load(
             variables=variables,
             parallel=parallel,
             operations=operations,
+            stack=stack,
             written=(0,),
         )
     )

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from opgraft.devices.cpu.device import CpuDevice
+from opgraft.dtype import dtypes
+from opgraft.errors import DeviceError
 from opgraft.runtime import Buffer
 from opgraft.settings import using
 
 from .abi import FOLDER
-from .c_kernels import N, floats, increment, read
+from .c_kernels import HEAD, N, floats, increment, load, read
 
 
 def test_eight_threads_run_one_kernel_on_data_of_their_own(device: CpuDevice) -> None:
@@ -42,6 +44,52 @@ def test_eight_threads_run_one_kernel_on_data_of_their_own(device: CpuDevice) ->
         thread.join(60)
     for start, buffer in enumerate(buffers):
         assert (read(buffer) == start + 100).all()
+
+
+SCRATCH = f"""
+void scratch{HEAD}{{
+ volatile char own[1<<20];float*o=b[0];
+ for(int i=0;i<1<<20;i++)own[i]=1;
+ for(long long i=begin;i<end;i++)o[i]+=own[i];
+}}
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_kernels_with_large_buffers_run_in_threads_with_a_small_stack(device: CpuDevice) -> None:
+    kernel = load(device, "scratch", SCRATCH, ((dtypes.float32, 64),), parallel=64, stack=1 << 20)
+    out = floats(device, 0, size=64)
+    prepared = device.prepare([(kernel, [out], ())])
+
+    def launch() -> None:
+        kernel.run([out])
+        prepared.run()
+        assert prepared.run(wait=True) is not None
+        device.run_list([(kernel, [out], ()), (kernel, [out], ())])
+
+    def in_small_thread() -> bool:
+        before = threading.stack_size(128 << 10)
+        thread = threading.Thread(target=launch)
+        thread.start()
+        threading.stack_size(before)
+        thread.join()
+        return bool((read(out) == 5).all())
+
+    assert in_child(in_small_thread) == 0
+
+
+def test_a_kernel_for_which_no_stack_can_be_had_is_refused(device: CpuDevice) -> None:
+    kernel = load(device, "scratch", SCRATCH, ((dtypes.float32, 64),), stack=1 << 60)
+    out = floats(device, 0, size=64)
+    prepared = device.prepare([(kernel, [out], ())])
+    steps = [(kernel, [out], ()), (kernel, [out], ())]
+    with pytest.raises(DeviceError, match="a thread with a larger stack"):
+        kernel.run([out])
+    with pytest.raises(DeviceError, match="a thread with a larger stack"):
+        prepared.run()
+    with pytest.raises(DeviceError, match="a thread with a larger stack"):
+        device.run_list(steps)
+    assert (read(out) == 0).all()
 
 
 def in_child(work: Callable[[], bool], limit: float = 10.0) -> int:

@@ -11,11 +11,13 @@ from kernel_forms.execute import interpret
 from kernel_forms.kernels import kernel, loop, param
 from kernel_forms.memory import expected, fill
 from opgraft.devices.invented import LANES32
+from opgraft.dtype import dtypes
 from opgraft.errors import LoweringError
 from opgraft.ir import Ops, UOp
 from opgraft.lower.pipeline import lower
 from opgraft.opt.actions import Action, Unroll
 from opgraft.opt.blocks import Blocks
+from opgraft.opt.prefetch import Prefetch
 from opgraft.target import Target
 
 CPU = Target("test", vector_bytes=32, vector_registers=16, cores=2)
@@ -43,6 +45,17 @@ def test_what_all_iterations_read_is_read_before_the_first_stores(target: Target
 def test_a_loop_that_may_be_empty_is_refused_there(target: Target) -> None:
     with pytest.raises(LoweringError, match=r"slot 0 is overwritten in loops .* empty \(i\)"):
         lower(less_the_first(0), target)
+
+
+def test_what_is_fetched_ahead_of_a_loop_that_may_be_empty_is_not_overwritten() -> None:
+    """Rows of an array that its own first elements name."""
+    i, j = UOp.range(UOp.variable("n", 0, 64), "i"), loop(32, "j")
+    x, y = param(1, 64 * 32, dtypes.int32), param(0, 64 * 32, dtypes.int32)
+    row = x.load(i).cast(dtypes.index).maximum(0).minimum(63)
+    sink = kernel("rows", y.store(i * 32 + j, x.load(row * 32 + j)).end(i, j))
+    sink = sink.replace(arg=replace(sink.arg, schedule=(Prefetch("i", 4),)))
+    program = lower(sink, replace(CPU, prefetch=True))
+    assert any(n.op is Ops.PREFETCH for n in program.instructions)
 
 
 def test_so_are_loops_that_a_schedule_made() -> None:

@@ -151,6 +151,15 @@ def test_a_tile_of_each_factor_is_staged(pad: int) -> None:
     assert agree(sink, *TILE, *fused).launch[1][0] == 16
 
 
+def test_threads_do_not_share_a_loop_that_stages_anew_in_each_iteration() -> None:
+    sink = kernels.matmul(16, 16, 8)
+    staged = (Split("i", 8), Split("j", 8), Stage(1, "", 0, 4), Stage(2, "", 0, 4))
+    agree(sink, *staged, Grid("j.o", 1), Grid("i.o", 1))
+    for name in ("i.o", "j.o"):
+        with pytest.raises(Refused, match=f"each iteration of {name} fills group memory"):
+            apply_all(sink, (*staged, Grid(name, 2)))
+
+
 def test_vectors_are_read_from_a_staged_tile() -> None:
     tile = (
         *TILE[:6],

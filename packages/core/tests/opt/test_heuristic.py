@@ -11,6 +11,7 @@ from kernel_forms.memory import expected, fill
 from opgraft import dtypes
 from opgraft.ir import AxisKind, Ops, UOp
 from opgraft.ir.linear import KernelInfo
+from opgraft.lower.pipeline import lower
 from opgraft.opt.actions import Split
 from opgraft.opt.axes import Kernel
 from opgraft.opt.heuristic import schedule
@@ -86,6 +87,23 @@ def test_a_row_reduction_runs_along_vectors_with_several_accumulators() -> None:
     assert found["i"] is AxisKind.PARALLEL
     assert found["k.v"] is AxisKind.VECTOR
     assert AxisKind.UNROLL in found.values()
+
+
+def test_long_rows_are_reduced_several_at_a_time() -> None:
+    def at_a_time(height: int, width: int) -> int:
+        found = Kernel(schedule(kernels.row_sum(height, width), CPU)).ranges
+        rows = [r for r in found if r.arg == ("i.u", AxisKind.UNROLL)]
+        return rows[0].src[0].const_value if rows else 1  # type: ignore[return-value]
+
+    assert at_a_time(64, 1024) == at_a_time(62, 3000) == at_a_time(65, 1025) == 4
+    assert at_a_time(64, 1000) == 1, "they are better read as they lie"
+    assert at_a_time(8, 1024) == 1, "too few for the cores"
+    # no more is in registers than of one row
+    one, four = (
+        len([n for n in lower(kernels.row_sum(64, n), CPU).instructions if n.op is Ops.LOAD])
+        for n in (960, 1024)
+    )
+    assert one == four
 
 
 def test_a_column_reduction_keeps_its_columns_in_lanes() -> None:

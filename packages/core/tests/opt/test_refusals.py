@@ -15,8 +15,9 @@ from kernel_forms.kernels import kernel, loop, over, param
 from kernel_forms.memory import expected, fill
 from opgraft import dtypes
 from opgraft.devices.invented import LANES32
+from opgraft.errors import LoweringError
 from opgraft.ir import AxisKind, Ops, Space, UOp
-from opgraft.lower.pipeline import lower
+from opgraft.lower.pipeline import lower, prepared
 from opgraft.opt.accumulate import Accumulate
 from opgraft.opt.actions import (
     Action,
@@ -35,6 +36,7 @@ from opgraft.opt.cover import Cover
 from opgraft.opt.distribute import Distribute
 from opgraft.opt.fold import Fold
 from opgraft.opt.grid_actions import Grid, GroupReduce, Pad, Stage
+from opgraft.opt.grid_scan import GroupScan
 from opgraft.opt.pack import Pack
 from opgraft.opt.scan import ScanLanes
 from opgraft.opt.separate import SeparateReduces
@@ -47,6 +49,7 @@ COLLIDING = kernels.colliding_stores()
 LOCALS = kernels.normalised_rows(8)
 PRODUCT = kernels.matmul(8, 16, 12)
 ROWS = kernels.rows(8, 16)
+ONE_ROW = prepared(kernels.stored_and_read_back(1))
 SHARED = (Parallel("i"),)
 LANES = (Split("j", 4, VECTOR),)
 
@@ -164,7 +167,12 @@ ROWS_OF: list[Row] = [
      SumInBlocks("k.o", ("i",)), "each has its own sums"),
     ("sums of what is scanned", sum_of_scanned(), (), Accumulate("k", "j", 2), "is scanned"),
     ("sums in blocks, in lanes", PRODUCT, (*LANES, Blocks("k", 5)), SumInBlocks("k.o", ("i",)),
-     "other lanes or copies"),
+     "stands in lanes or copies"),
+    ("sums in blocks that another block says the end of", PRODUCT, (Blocks("k", 5),),
+     SumInBlocks("k.i", ("i",)), "extent of range k.i depends on k.o"),
+    ("sums in blocks for rows that another says the end of", PRODUCT,
+     (Blocks("i", 3), Blocks("k", 5)), SumInBlocks("k.o", ("i.i", "i.o")),
+     "extent of range i.i depends on i.o"),
     ("sums in blocks of a local's loop", LOCALS, (Blocks("l", 5),), SumInBlocks("l.o", ("i",)),
      "no single REDUCE"),
     ("reductions in blocks of varying length, apart", kernels.row_sum(),
@@ -172,10 +180,19 @@ ROWS_OF: list[Row] = [
      "extent of range k.i depends on k.o"),
     ("a longer loop of blocks", ROWS, (Blocks("j", 3),), Pad("j.o", 4),
      "extent of range j.i depends on j.o"),
+    ("groups of tiles that overlap", ROWS, (Pad("i", 3), Tile((("i", 2, 1),))), Grid("i.o"),
+     "stay in order"),
+    ("cores at a loop that what it reads is stored before", ONE_ROW, (), Parallel("i"),
+     "slot 0 is stored to outside of range i"),
+    ("groups at a loop that what it reads is stored before", ONE_ROW, (), Grid("i"),
+     "slot 0 is stored to outside of range i"),
+    ("threads for one iteration", ROWS, (Grid("i", 16),), Split("i.g", 3, AxisKind.THREAD),
+     "nothing to share"),
     ("more groups than there are", ROWS, (Grid("i", 4),), Pad("i.g", 3), "of kind PARALLEL"),
     ("parts of a group's threads", ROWS, (Grid("i", 4),), Partition("i.t", 1, 3),
      "of kind THREAD: it stays one"),
-    ("no chunks", ROWS, (), InChunks(0), "0 chunks"),
+    ("no chunks", ROWS, (), InChunks(0), "range of 0 chunks"),
+    ("one chunk", ROWS, SHARED, InChunks(1), "nothing to share"),
     ("a loop of each statement that is not there", LOCALS, (), Distribute("z"), "no range 'z'"),
     ("a loop of blocks of each statement", LOCALS, (Blocks("i", 3),), Distribute("i.o"),
      "extent of range i.i depends on i.o"),
@@ -185,10 +202,15 @@ ROWS_OF: list[Row] = [
     ("a copy for threads of which some are away", kernels.row_sum(), (Grid("i", 4),), Stage(1),
      "not all threads of a group are in range i.w: Pad first"),
     ("a copy in a thread's loop", ROWS, (Grid("i", 4),), Stage(1, "i.t"), "different iterations"),
+    ("a copy in copies", PRODUCT, (Split("i", 4, UNROLL),), Stage(1, "i.u", 0, 4),
+     "stands in lanes or copies"),
+    ("scans of threads in copies", kernels.cumulative(4, 16), (Split("i", 2, UNROLL),),
+     GroupScan("j", 4), "stands in lanes or copies"),
     ("a copy of a copy", PRODUCT, (Grid("i", 4), Grid("j", 4), Stage(1)), Stage(1),
      "copied already"),
     ("a copy of variable size", of_variable_depth(), (Grid("i", 4), Grid("j", 4)), Stage(1),
      "no constant extent"),
+    ("a packed factor in lanes", PRODUCT, LANES, Pack(("k",), ("j.v",)), "stands in lanes"),
     ("a packed factor that is stored to", product_into_its_factor(), (), Pack(("k",)),
      "the kernel stores to the array"),
     ("a packed factor of loops that guard", kernels.matmul_transposed(),
@@ -230,9 +252,11 @@ LEGAL: list[tuple[UOp, tuple[Action, ...]]] = [
     (kernels.in_place(), (Split("i", 4), Parallel("i.o"))),
     (kernels.stored_and_read_back(), (Parallel("i"),)),
     (kernels.row_sum(), (Blocks("k", 3), Split("k.o", 4, REDUCE))),
-    (PRODUCT, (Blocks("k", 5), SumInBlocks("k.o", ("i",)))),
+    (kernels.matmul(3, 8, 7), (Blocks("k", 5), SumInBlocks("k.o", ("i",)))),
     (kernels.column_max(), (Accumulate("k", "j", 1), Split("k.o", 3), Unroll("sums0.j"))),
-    (PRODUCT, (*LANES, Blocks("k", 5), SumInBlocks("k.o", ("i", "j.v")))),
+    (kernels.matmul(3, 8, 7), (*LANES, Blocks("k", 5), SumInBlocks("k.o", ("i", "j.v")))),
+    (kernels.convolution(), (SumInBlocks("k", ("i",)), Distribute("c"))),
+    (kernels.convolution(), (Pack(("t",)),)),
 ]
 
 
@@ -240,6 +264,32 @@ LEGAL: list[tuple[UOp, tuple[Action, ...]]] = [
 def test_what_is_legal_beside_it_keeps_the_meaning(sink: UOp, steps: tuple[Action, ...]) -> None:
     memory = fill(sink)
     assert expected(apply_all(sink, steps), memory) == expected(sink, memory)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [(Partition("i", 1, 2),), (Split("i", 3), Partition("i.t", 0, 1)), (Partition("i", 0, 3),)],
+)
+def test_a_part_of_a_loop_has_buffers_of_its_own(steps: tuple[Action, ...]) -> None:
+    """What fills that of a single iteration stands in no loop: others still read theirs."""
+    sink = kernels.normalised_rows(5, 6)
+    memory = fill(sink)
+    wanted = expected(sink, memory)
+    assert expected(apply_all(sink, steps), memory) == wanted
+    program = lower(sink.replace(arg=replace(sink.arg, schedule=steps)), LANES32)
+    assert interpret(program, memory) == wanted
+
+
+def test_both_factors_of_a_product_are_packed_each_in_a_buffer_of_its_own() -> None:
+    made = Pack(("t",)).apply(kernels.convolution())
+    assert {n.arg[0] for n in made.toposort() if n.op is Ops.LOCAL} == {"pack0", "pack1"}
+
+
+def test_lanes_of_a_statement_and_of_one_around_it_are_refused() -> None:
+    sink = kernels.stored_and_read_back(8)
+    steps = (Split("j", 2, VECTOR), Split("i", 2, VECTOR))
+    with pytest.raises(LoweringError, match="two VECTOR ranges"):
+        lower(sink.replace(arg=replace(sink.arg, schedule=steps)), LANES32)
 
 
 def test_a_store_that_is_read_again_happens_once_under_all_its_gates() -> None:

@@ -5,6 +5,7 @@ Nothing is timed here: a schedule's "seconds" are its price by a model, the same
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,17 @@ from opgraft.ir import AxisKind, Ops, UOp
 from opgraft.ir.linear import LinearProgram
 from opgraft.ir.text import parse_linear
 from opgraft.lower.pipeline import lower, prepared, schedule_of
+from opgraft.opt.accumulate import Accumulate
 from opgraft.opt.actions import Action, Parallel, Split, apply_all
+from opgraft.opt.axes import Kernel
+from opgraft.opt.changes import Steps, changed, offers
+from opgraft.opt.cover import Cover
+from opgraft.opt.fold import Fold
 from opgraft.opt.grid_actions import Grid, Stage
 from opgraft.opt.pack import Pack
 from opgraft.opt.prefetch import Prefetch
-from opgraft.opt.search import Steps, Trials, changed, fastest, search
+from opgraft.opt.search import Trials, fastest, search
+from opgraft.opt.stores import Stream
 from opgraft.opt.tile import Tile
 from opgraft.runtime.search import maker, with_schedule
 from opgraft.target import Target
@@ -58,7 +65,7 @@ class Bench:
 
     def search(self, width: int = 1) -> Steps:
         start = schedule_of(self.sink, self.target)
-        return search(prepared(self.sink), start, width, self.trials)
+        return search(prepared(self.sink), self.target, start, width, self.trials)
 
 
 @pytest.mark.sampled(3)
@@ -79,19 +86,72 @@ def test_every_change_of_a_schedule_keeps_the_meaning(sink: UOp, every: int) -> 
     given = prepared(sink)
     memory = fill(sink)
     wanted = expected(sink, memory)
-    candidates = list(changed(given, schedule_of(sink, CPU)))[::every]
+    candidates = list(changed(given, CPU, schedule_of(sink, CPU)))[::every]
     assert len(candidates) >= 3
     for steps in candidates:
         assert expected(apply_all(given, steps), memory) == wanted, steps
 
 
+def kinds(steps: Steps) -> set[str]:
+    return {type(step).__name__ for step in steps}
+
+
+def test_what_is_offered_follows_from_the_kernel_and_the_target() -> None:
+    def offered(sink: UOp, steps: Steps = (), target: Target = CPU) -> set[Action]:
+        return set(offers(Kernel(apply_all(prepared(sink), steps)), target))
+
+    product = offered(kernels.matmul(64, 64, 256))
+    shapes = {Cover("j", 8, 1), Cover("j", 8, 4), Fold("k", 8, 4), Split("k", 4, AxisKind.UNROLL)}
+    tiles = {Tile((("i", 4, 1), ("j", 1, 8))), Tile((("i", 6, 1), ("j", 2, 8)))}
+    assert product >= {*shapes, *tiles, Accumulate("k", "j", 4), Parallel("i"), Parallel("j")}
+    tiled: Steps = (Tile((("i", 4, 1), ("j", 1, 8))), Parallel("i.o"))
+    packed = {Pack(("j.v",)), Pack(("j.v",), ("i.o",))}
+    assert offered(kernels.matmul(64, 64, 256), tiled) >= packed
+    assert Stream(0) in offered(kernels.rows(8, 64), (Cover("j", 8, 1),))
+    assert Stream(0) not in offered(kernels.rows(8, 64))  # no whole vectors
+    wide = offered(kernels.rows(8, 64), target=replace(CPU, vector_bytes=64))
+    assert {step.lanes for step in wide if isinstance(step, Cover)} == {16}
+    plain = offered(kernels.rows(8, 64), target=replace(CPU, vector_bytes=0, cores=1))
+    assert {type(step) for step in plain} == {Tile}  # copies of a loop, no lanes
+
+
+def test_a_search_that_begins_with_nothing_finds_vectors_and_tiles() -> None:
+    sink = kernels.matmul(16, 16, 4)
+    bench = Bench(sink)
+    found = search(prepared(sink), CPU, (), 1, bench.trials)
+    start, best = bench.trials.done[0], bench.trials.best
+    assert best is not None
+    assert best.steps == found
+    assert kinds(found) & {"Tile", "Cover"}
+    assert 8 * (best.seconds or 0) < (start.seconds or 0)
+    assert len(bench.measured) == len(set(bench.measured))
+
+
+def test_a_worse_shape_of_a_loop_gives_way_to_another() -> None:
+    others = list(changed(prepared(kernels.rows(8, 64)), CPU, (Cover("j", 2, 1), Parallel("i"))))
+    assert (Tile((("j", 4, 1),)), Parallel("i")) in others
+    assert (Cover("j", 8, 4), Parallel("i")) in others
+    assert (Parallel("i"),) in others
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_by_no_measure_is_the_start_better_than_what_is_found(seed: int) -> None:
+    sink = kernels.rows(8, 40)
+    bench, pick = Bench(sink), random.Random(seed)
+    bench.trials.measure = lambda steps, enough: pick.uniform(1, 2)
+    found = bench.search(2)
+    taken = {trial.steps: trial.seconds for trial in bench.trials.running}
+    assert taken[found] == min(s for s in taken.values() if s)
+    assert schedule_of(sink, CPU) in taken
+
+
 def test_a_worse_start_is_improved_and_the_same_each_time() -> None:
-    sink = kernels.matmul(8, 16, 4)
+    sink = kernels.matmul(4, 16, 4)
     start: Steps = (Split("j", 2, AxisKind.VECTOR), Parallel("i"))
     found = []
     for _ in range(2):
         bench = Bench(sink)
-        found.append(search(prepared(sink), start, 2, bench.trials))
+        found.append(search(prepared(sink), CPU, start, 2, bench.trials))
     assert found[0] == found[1] != start
     first, best = bench.trials.done[0], bench.trials.best
     assert best is not None
@@ -111,7 +171,7 @@ def test_where_nothing_gains_the_search_ends_after_a_round() -> None:
     bench.trials.measure = lambda steps, enough: 1.0
     start = schedule_of(bench.sink, CPU)
     assert bench.search(3) == start
-    near = set(changed(prepared(bench.sink), start))
+    near = set(changed(prepared(bench.sink), CPU, start))
     assert {trial.steps for trial in bench.trials.done} <= near | {start}
 
 
@@ -212,8 +272,8 @@ def test_buffers_of_a_processor_s_kernel_stay_within_its_memory_too() -> None:
 def test_a_search_looks_ahead_and_keeps_that_last() -> None:
     sink = prepared(kernels.gather(40, 10, 16))
     plain = (Split("j", 8, AxisKind.VECTOR), Parallel("i"))
-    assert (*plain, Prefetch("i", 8)) in list(changed(sink, plain))
-    others = list(changed(sink, (*plain, Prefetch("i", 8))))
+    assert (*plain, Prefetch("i", 8)) in list(changed(sink, CPU, plain))
+    others = list(changed(sink, CPU, (*plain, Prefetch("i", 8))))
     assert (*plain, Prefetch("i", 4)) in others
     assert (*plain, Prefetch("i", 16)) in others
     assert plain in others

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from array import array
+from collections import deque
 
 import numpy as np
 import pytest
@@ -117,6 +119,33 @@ def test_many_buffers_are_counted_without_being_asked(device: HostDevice) -> Non
         kept[:] = [device.buffer(7)]
         assert len(usage.queue) <= usage.LONG + 2
     assert (usage.bytes, usage.live, usage.peak) == (7, 1, 14)
+
+
+def test_counting_goes_on_after_an_interruption(
+    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(deque[int]):
+        def popleft(self) -> int:
+            raise KeyboardInterrupt
+
+    usage = device.allocator.usage
+    with monkeypatch.context() as patch:
+        patch.setattr(usage, "queue", Broken())
+        with pytest.raises(KeyboardInterrupt):
+            usage.settle()
+    kept = device.buffer(7)
+    assert (usage.bytes, usage.live) == (kept.nbytes, 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_child_forked_while_another_thread_counts_counts_on(device: HostDevice) -> None:
+    usage = device.allocator.usage
+    kept = device.buffer(7)
+    usage._settling = True  # as the other thread has it
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if (usage.bytes, usage.live) == (kept.nbytes, 1) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_buffers_in_a_cycle_are_freed_by_the_collector_in_any_statement(device: HostDevice) -> None:

@@ -13,8 +13,8 @@ from opgraft import settings
 from opgraft.devices.null import NullDevice
 from opgraft.dtype import DType, dtypes
 from opgraft.errors import CompileError, DeviceError
-from opgraft.ir import Ops, UOp
-from opgraft.ir.linear import KernelInfo
+from opgraft.ir import Ops, Space, UOp
+from opgraft.ir.linear import KernelInfo, LinearProgram
 from opgraft.ir.trace import tracing
 from opgraft.runtime import (
     Compiler,
@@ -186,8 +186,15 @@ def test_a_program_survives_its_way_through_the_cache() -> None:
         launch=((4, n.vmax), (32,)),
         written=(1,),
         operations=12,
+        stack=40,
     )
     assert lowered.unpack(lowered.pack(program)) == program
+
+
+def test_a_program_says_what_its_buffers_take_of_the_stack() -> None:
+    own = UOp(Ops.LOCAL, dtypes.float32.vec(4), (), ("own", 3, Space.PRIVATE))
+    group = UOp(Ops.LOCAL, dtypes.float32, (), ("group", 5, Space.GROUP))
+    assert Program.of(LinearProgram("p", (own, group, own), ())).stack == 48
 
 
 def test_targets_are_described_alike_in_every_process() -> None:

@@ -13,16 +13,18 @@ from kernel_forms import kernels
 from kernel_forms.execute import execute
 from kernel_forms.memory import expected, fill
 from opgraft import Device, settings, using
+from opgraft.cli import measure
 from opgraft.errors import DeviceError
 from opgraft.ir import UOp
 from opgraft.ir.argument import format_value
 from opgraft.ir.text import parse, to_text
 from opgraft.lower.pipeline import prepared, schedule_of
 from opgraft.opt.actions import Split
-from opgraft.opt.search import Steps, changed
+from opgraft.opt.changes import Steps, changed
 from opgraft.runtime import Selected, compile_kernel
 from opgraft.runtime import search as searching
 from opgraft.runtime.search import Found, Measuring, find, progress, searched, with_schedule
+from opgraft.target import Target
 
 SINK = kernels.rows(4, 20)
 
@@ -64,14 +66,18 @@ def selected() -> Selected:
     return Device["INTERP"].pairs.select("")
 
 
+def target() -> Target:
+    return selected().renderer.target
+
+
 def usual(sink: UOp = SINK) -> Steps:
     """The heuristic's schedule."""
-    return schedule_of(sink, selected().renderer.target)
+    return schedule_of(sink, target())
 
 
 def other(sink: UOp = SINK) -> Steps:
     """A schedule that a search looks at first."""
-    return next(changed(prepared(sink), usual(sink)))
+    return next(changed(prepared(sink), target(), usual(sink)))
 
 
 # ---- the process
@@ -116,6 +122,43 @@ def test_a_process_that_does_not_start_is_reported() -> None:
         measuring.seconds(["any"])
 
 
+def test_the_last_words_of_a_process_are_part_of_the_error() -> None:
+    code = "raise RuntimeError('the driver is too old')"
+    with (
+        Measuring("CPU", command=(sys.executable, "-c", code)) as measuring,
+        pytest.raises(DeviceError, match="code 1: RuntimeError: the driver is too old"),
+    ):
+        measuring.seconds(["any"])
+    with Measuring("NOWHERE") as measuring, pytest.raises(DeviceError, match=r"code 1: .*NOWHERE"):
+        measuring.seconds(["any"])
+
+
+def test_the_process_imports_what_this_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a file of the current folder that is called as one of Python's modules."""
+    (tmp_path / "json.py").write_text("raise SystemExit(9)")
+    (tmp_path / "opgraft.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    elsewhere = str(tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "path", [*sys.path, elsewhere])
+    assert elsewhere in searching.worker("INTERP")
+    with Measuring("INTERP") as measuring:
+        assert len(measuring.seconds([to_text(with_schedule(SINK, ()))], (0.0, 0.1))) == 1
+
+
+def test_an_error_that_is_not_opgraft_s_is_the_candidates_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*args: object, **more: object) -> list[float]:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(measure, "measured", full)
+    answers = io.StringIO()
+    measure.serve(Device["INTERP"], io.StringIO("{}\n{}\n"), answers)
+    assert answers.getvalue().splitlines() == ["ready", *['{"lost": "MemoryError: no room"}'] * 2]
+
+
 def test_the_process_is_ended_with_the_search() -> None:
     with Measuring("CPU", command=worker("pass")) as measuring:
         measuring.seconds(["good"])
@@ -156,7 +199,7 @@ def test_a_lucky_measurement_does_not_replace_the_heuristic_s_choice() -> None:
 
 
 def test_the_second_best_is_taken_where_the_best_was_lucky() -> None:
-    one, two = list(changed(prepared(SINK), usual()))[:2]
+    one, two = list(changed(prepared(SINK), target(), usual()))[:2]
     times = {one: (0.4, 1.0), two: (0.5, 0.6)}  # alone, and in turns with others
     timed = Timed(lambda steps, together: times.get(steps, (1.0, 1.0))[together > 1])
     assert find(SINK, selected(), 1, timed) == Found(two)  # type: ignore[arg-type]

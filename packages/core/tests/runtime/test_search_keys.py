@@ -14,10 +14,12 @@ from opgraft import Device, using
 from opgraft.ir import UOp
 from opgraft.lower.pipeline import prepared
 from opgraft.opt.actions import Parallel
-from opgraft.opt.search import Steps, Trials, search
+from opgraft.opt.changes import Steps
+from opgraft.opt.search import Trials, search
 from opgraft.runtime import lowered
 from opgraft.runtime import search as searching
 from opgraft.runtime.search import Found, progress, searched
+from opgraft.target import Target
 
 SINK = kernels.rows(4, 20)
 
@@ -64,7 +66,7 @@ def test_schedules_of_one_source_are_measured_once() -> None:
 
     trials = Trials(lambda steps: "the same for all", measure)
     start: Steps = (Parallel("i"),)
-    assert search(prepared(SINK), start, 4, trials) == start
+    assert search(prepared(SINK), Target("test"), start, 4, trials) == start
     assert measured == [start]
 
 

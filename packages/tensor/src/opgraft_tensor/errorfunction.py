@@ -2,7 +2,7 @@
 
 Below 1: erf(x) = x + x * P(x**2). From 1 on: erf(x) = 1 - 2**Q(x), until the second term rounds
 away: the logarithm of the rest is smooth, and what Q lacks counts the less the smaller the rest.
-Within 1 ulp in float32 and float64.
+Within 1.2 ulp in float32 and float64: the most is just above 1, where the two meet.
 """
 
 from __future__ import annotations

@@ -75,6 +75,10 @@ class Prices(NamedTuple):
     core_bytes: tuple[int, int] = (16 << 10, 256 << 10)
     """Arrays of so many bytes are in that cache when they are read again. Smaller ones are not
     cheaper: their bytes are not what storing them costs."""
+    shared: float = 4.0
+    """Operations that one byte read or written in the cache that cores share is worth."""
+    shared_bytes: int = 0
+    """Greater arrays, up to so many bytes, are in that cache when they are read again."""
     parting: float = 16000.0
     """Operations that it is worth not to part the work at a stored array: its loops end and
     others begin, and threads wait for the last."""
@@ -82,7 +86,9 @@ class Prices(NamedTuple):
     def byte(self, nbytes: int) -> float:
         """Operations that one byte of an array of so many bytes is worth."""
         least, most = self.core_bytes
-        return self.core if least < nbytes <= most else self.dram
+        if least < nbytes <= most:
+            return self.core
+        return self.shared if most < nbytes <= self.shared_bytes else self.dram
 
     @staticmethod
     def of(target: Target) -> Prices:
@@ -98,6 +104,8 @@ class Prices(NamedTuple):
             core=min(measured.get(CORE, 1.5), dram),
             # half of a cache: what else the kernels touch has a place, too
             core_bytes=(sizes[0] // 2, sizes[1] // 2) if len(sizes) > 1 else (0, 0),
+            shared=min(measured.get(SHARED, dram), dram),
+            shared_bytes=sizes[2] // 2 if len(sizes) > 2 else 0,
             local_bytes=min(target.local_bytes, 128 << 10),
             parallel=max(16, 4 * target.cores),
             max_buffers=target.max_buffers,

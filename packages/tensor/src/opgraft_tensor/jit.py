@@ -162,6 +162,7 @@ class _Kind(Generic[R]):
     def shortcuts(self, flat: tuple[Any, ...], names: tuple[str, ...]) -> list[Shortcut]:
         """One for each replay, made the first time that it is asked for with these settings."""
         found: list[Shortcut] = []
+        self._shortcuts = tuple([(r, s) for r, s in self._shortcuts if r in self.replays])
         for replay in self.replays:
             known = [s for r, s in self._shortcuts if r is replay and s.holds()]
             if not known:

@@ -135,8 +135,9 @@ def _chosen() -> tuple[Any, ...]:
     for known in _readings:
         if known.holds():
             return known.values
-    _readings[:] = [settings.Reading(*_HEEDED)]
-    return _readings[0].values
+    made = settings.Reading(*_HEEDED)
+    _readings[:] = [made]  # another thread, with other settings, may do so at once
+    return made.values
 
 
 def _prices(device: Device) -> Prices:

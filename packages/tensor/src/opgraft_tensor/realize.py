@@ -9,6 +9,7 @@ kept with its node (`storage.keep`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from opgraft.ir.ops import Ops
 from opgraft.ir.uop import UOp, node, toposort
@@ -78,13 +79,19 @@ def _is_open(uop: UOp) -> bool:
     return memo is None or "kept" not in memo or kept(uop) is None
 
 
+_STEPS: Final = 32
+"""Nodes down to memory up to which they are walked again for each node that is asked for."""
+
+
 def device_of(uop: UOp) -> str | None:
     """The device of the memory that a value depends on; None: it depends on none."""
     memo = uop._memo
     if memo is not None and "device" in memo:
         return memo["device"]  # type: ignore[no-any-return]
     first = uop  # what the first source depends on comes before all else
-    while first.src and first.op is not Ops.COPY:
+    for _ in range(_STEPS):
+        if not first.src or first.op is Ops.COPY:
+            break
         first = first.src[0]
     if first.op is Ops.BUFFER:
         uop.remember("device", first.arg.device)

@@ -99,7 +99,7 @@ def _written(
     """What a replay does. Inputs and new memory are exchanged from call to call: the buffer of each
     is called b0, b1, ..., its storage m0, m1, ... or, of an argument, memory0, memory1, ..."""
     text = Text(
-        Buffer=Buffer, Storage=Storage, tensor_of=Tensor._of_memory, fill=fill_buffer, bound=bound,
+        Buffer=Buffer, Storage=Storage, tensor_of=Tensor._of_memory, fill=fill_buffer,
         known=_known, bare=_bare, left=_left, alive=_alive, resized=_resized, lock=ForkLock(),
         refuse=partial(_refuse_known, [k.reference for k in recording.apart]),
         supply=_Supply(recording.supplied), put_together=put_together,
@@ -281,15 +281,16 @@ class _Supply:
     def __call__(self) -> None:
         for item in self._supplied:
             for storage, value in zip(item.storages, item.make()):
-                if type(value) is float or type(value) is int:
-                    if self._numbers.get(storage) == value != 0:
-                        continue
+                number = type(value) is float or type(value) is int
+                if number and self._numbers.get(storage) == value != 0:
+                    continue
+                found = packed((value,), storage.dtype) if number else None
+                if found is not None:
+                    storage.buffer.copy_in(found[0])
+                else:
+                    storage.buffer.copy_in(host_values(np.asarray(value), storage.dtype))
+                if number:
                     self._numbers[storage] = value
-                    found = packed((value,), storage.dtype)
-                    if found is not None:
-                        storage.buffer.copy_in(found[0])
-                        continue
-                storage.buffer.copy_in(host_values(np.asarray(value), storage.dtype))
 
 
 # ---- what it is made of

@@ -15,9 +15,11 @@ from typing import IO, Any, Final
 
 from opgraft import settings
 from opgraft.catalog import Device as devices
-from opgraft.dtype import DType
+from opgraft.cli.inputs import content, places_of
 from opgraft.errors import OpgraftError
+from opgraft.ir.ops import Ops
 from opgraft.ir.text import parse
+from opgraft.ir.uop import UOp
 from opgraft.runtime import Buffer, Device, Executable, Program, compile_kernel
 
 RUNS: Final = 20
@@ -32,6 +34,8 @@ def serve(device: Device, requests: IO[str], answers: IO[str]) -> None:
             answer: dict[str, Any] = {"seconds": measured(device, **json.loads(line))}
         except OpgraftError as lost:
             answer = {"lost": str(lost)}
+        except Exception as lost:  # memory that is not there, a compiler that can't be started
+            answer = {"lost": f"{type(lost).__name__}: {lost}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
@@ -44,8 +48,9 @@ def measured(
     They are run RUNS times and for `least` seconds, for no more than `most`, and not again where
     none takes `enough` or less.
     """
-    loaded = [compile_kernel(device, parse(text)) for text in kernels]
-    arguments = buffers(device, loaded[0].program)
+    sinks = [parse(text) for text in kernels]
+    loaded = [compile_kernel(device, sink) for sink in sinks]
+    arguments = buffers(device, loaded[0].program, sinks[0])
     best = [float("inf")] * len(loaded)
     begin = time.perf_counter()
     for turn in itertools.count(1):
@@ -65,19 +70,16 @@ def _once(executable: Executable, arguments: list[Buffer]) -> float:
     return time.perf_counter() - begin if took is None else took
 
 
-def buffers(device: Device, program: Program) -> list[Buffer]:
-    """Memory for each slot: zeros, which are in range as indices, or small ordinary floats."""
+def buffers(device: Device, program: Program, sink: UOp) -> list[Buffer]:
+    """Memory for each array of the kernel, filled as inputs.py says."""
+    slots = sorted({n.arg[0] for n in sink.toposort() if n.op is Ops.PARAM})
+    places = places_of(sink)
     made = []
-    for dtype, size in program.params:
+    for slot, (dtype, size) in zip(slots, program.params, strict=True):
         buffer = device.buffer(size * dtype.itemsize)
-        buffer.copy_in(_content(dtype) * buffer.nbytes)
+        buffer.copy_in(content(dtype, size, places.get(slot), seed=slot))
         made.append(buffer)
     return made
-
-
-def _content(dtype: DType) -> bytes:
-    # in every float format this byte, repeated, is a normal number near 0.01 .. 1
-    return b"\x3c" if dtype.is_float else b"\0"
 
 
 def main() -> None:

@@ -87,12 +87,17 @@ def _divergent_barrier(program: LinearProgram) -> tuple[UOp | None, str] | None:
 
 def group_bytes(program: LinearProgram) -> int:
     """Bytes of group memory that a group of this program takes."""
+    return _bytes_in(Space.GROUP, program)
+
+
+def private_bytes(program: LinearProgram) -> int:
+    """Bytes of the buffers that each thread which carries out this program has for itself."""
+    return _bytes_in(Space.PRIVATE, program)
+
+
+def _bytes_in(space: Space, program: LinearProgram) -> int:
     found = dict.fromkeys(n for n in program.instructions if n.op is Ops.LOCAL)
-    return sum(_bytes(n) for n in found if n.arg[2] is Space.GROUP)
-
-
-def _bytes(n: UOp) -> int:
-    return int(n.arg[1]) * n.dtype.count * n.dtype.itemsize
+    return sum(int(n.arg[1]) * n.dtype.count * n.dtype.itemsize for n in found if n.arg[2] is space)
 
 
 def over_limits(program: LinearProgram, target: Target) -> tuple[str, ...]:

@@ -128,6 +128,8 @@ class Lanes:
 
     def value(self, root: UOp) -> UOp:
         """`root` for all values of the range at once."""
+        if root.dtype.count > 1:
+            raise LoweringError("one statement stands in two VECTOR ranges")
         if not self.varies(root):
             return root.broadcast(self.count)
         for n in toposort((root,), lambda n: not _is_apart(n) and self._pending(n)):

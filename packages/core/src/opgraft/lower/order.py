@@ -15,7 +15,7 @@ from opgraft.errors import LoweringError
 from opgraft.ir.ops import Ops
 from opgraft.ir.overlap import apart, may_meet
 from opgraft.ir.uop import UOp, toposort
-from opgraft.opt.axes import closed_by, target_of
+from opgraft.opt.axes import closed_by, store_of, target_of
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def check_updates(sink: UOp) -> None:
     iterations read: that can be read before the loop only where there are some."""
     for effect in sink.src:
         empty = [r for r in closed_by(effect) if r.src[0].vmin < 1]
-        if not empty:
+        if not empty or store_of(effect).op is Ops.PREFETCH:
             continue
         own = _effect(effect, {target_of(effect)})
         loads = tuple(load for load in own.loads if load.src[1] is not own.store.src[1])

@@ -40,7 +40,7 @@ def fill_together(statements: list[Statement]) -> None:
 
 def fetch_beside(statements: list[Statement]) -> None:
     """Let what is fetched ahead open no loops of its own: it stands in all the loops that an effect
-    of the same loops stands in, and waits for the fills that this one waits for."""
+    of the same loops stands in, and waits for all that is done before them."""
     fetches = [s for s in statements if store_of(s.node).op is Ops.PREFETCH]
     if not fetches:
         return
@@ -48,20 +48,22 @@ def fetch_beside(statements: list[Statement]) -> None:
     shared = frozenset(r for s in others for r in s.own)
     for fetch in fetches:
         loops = shared.intersection(fetch.own)
-        for other in (s for s in others if loops.issubset(s.own)):
+        for other in (s for s in others if loops and loops.issubset(s.own)):
             fetch.free |= other.free
-            fetch.needs += [n for n in _fills(other) if n not in fetch.needs]
+            before = _done_before(other, loops)
+            fetch.needs += [n for n in before if n not in fetch.needs]
 
 
-def _fills(statement: Statement) -> list[Statement]:
-    """What fills the buffers that a statement, or a REDUCE in it, reads."""
+def _done_before(statement: Statement, loops: frozenset[UOp]) -> list[Statement]:
+    """What a statement, or a REDUCE in these of its loops, needs: the fills of the buffers that it
+    reads, and each REDUCE outside of the loops."""
     found, stack = dict.fromkeys(statement.needs), list(statement.needs)
     while stack:
         need = stack.pop()
-        if need.is_reduce:
+        if need.is_reduce and loops.issubset(need.free):
             stack += [n for n in need.needs if n not in found]
             found.update(dict.fromkeys(need.needs))
-    return [n for n in found if not n.is_reduce]
+    return [n for n in found if not (n.is_reduce and loops.issubset(n.free))]
 
 
 def keep_inside(ordered: list[Statement]) -> None:

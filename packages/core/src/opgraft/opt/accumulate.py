@@ -16,8 +16,23 @@ from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, Split, keep_extents, replace_nodes
-from opgraft.opt.axes import Kernel, buffer_of, closed_by, constant_extent, extent_hint, fresh
+from opgraft.opt.actions import (
+    Action,
+    Refused,
+    Split,
+    keep_extents,
+    keep_one_buffer,
+    replace_nodes,
+)
+from opgraft.opt.axes import (
+    Kernel,
+    buffer_of,
+    closed_by,
+    constant_extent,
+    extent_hint,
+    free_locals,
+    fresh,
+)
 from opgraft.opt.tile_shape import second_cache
 from opgraft.rules.simplify import tidy
 from opgraft.target import Target
@@ -52,9 +67,7 @@ class Accumulate(Action):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
         if any(n.op is Ops.SCAN for n in reduces[0].toposort()):
             raise Refused("the reduced value is scanned")
-        at_once = (AxisKind.VECTOR, AxisKind.UNROLL)
-        if any(r.arg[1] in at_once for r in (*reduces[0].ranges, *reduces[0].src[1:])):
-            raise Refused("the reduced value stands in lanes or copies, which would share a buffer")
+        keep_one_buffer("the reduced value", (*reduces[0].ranges, *reduces[0].src[1:]))
         if over.arg[1] is not AxisKind.LOOP:
             raise Refused(f"range {self.over} is of kind {over.arg[1].name}: each has its own sums")
         keep_extents(kernel, over)
@@ -76,9 +89,7 @@ class _Passes:
 
     def run(self, size: int, width: int, at_once: int) -> UOp:
         dtype, op = self.reduce.dtype, self.reduce.arg
-        taken = {n.arg[0] for n in self.kernel.nodes if n.op is Ops.LOCAL}
-        number = next(i for i in range(len(taken) + 1) if f"sums{i}" not in taken)
-        name = f"sums{number}"
+        name = next(free_locals(self.kernel, "sums"))
         memory = UOp(Ops.LOCAL, dtype, (), (name, width, Space.PRIVATE))
         begin = self._range(width, f"{name}.b")
         buffer = memory.after(memory.store(begin, identity(op, dtype)).end(begin))

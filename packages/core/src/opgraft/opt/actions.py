@@ -8,6 +8,7 @@ is free, see docs/meaning.md).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,7 +29,7 @@ from opgraft.opt.axes import (
 )
 from opgraft.opt.notes import note
 from opgraft.opt.pad import pad_range
-from opgraft.opt.threads import overwritten, shared_locals, unfit
+from opgraft.opt.threads import overwritten, shared_locals, stored_outside, unfit
 from opgraft.rules.simplify import tidy
 
 
@@ -120,20 +121,46 @@ def keep_extents(kernel: Kernel, loop: UOp) -> None:
             raise Refused(f"the extent of range {other.arg[0]} depends on {loop.arg[0]}")
 
 
+def keep_one_buffer(what: str, loops: Iterable[UOp]) -> None:
+    """Refused where a buffer would be filled in several lanes or copies: it is one for them all."""
+    if any(r.arg[1] in (AxisKind.VECTOR, AxisKind.UNROLL) for r in loops):
+        raise Refused(f"{what} stands in lanes or copies, which would share a buffer")
+
+
 Copy = tuple[dict[UOp, UOp], tuple[UOp, ...]]
+
+
+def in_parts(kernel: Kernel, loop: UOp, parts: list[Copy]) -> UOp:
+    """The kernel with `loop` in parts beside each other, tidied.
+
+    What is filled anew in each iteration of it is a buffer of its own in each part: in one part it
+    may be the same for all iterations, and filled before all of them, while others still read it.
+    """
+    filled = kernel.filled_in(loop)
+    taken = {str(n.arg[0]) for n in kernel.nodes if n.op is Ops.LOCAL} if filled else set()
+    for changes, _ in parts[1:]:
+        for local in filled:
+            name = str(local.arg[0])
+            while name in taken:
+                name += "'"
+            taken.add(name)
+            changes[local] = local.replace(arg=(name, *local.arg[1:]))
+    return tidy(close_copies(kernel.sink, loop, parts))
 
 
 def close_copies(sink: UOp, loop: UOp, copies: list[Copy]) -> UOp:
     """Replace `loop` by copies of everything that stands in it.
 
-    Each copy is (what the loop index becomes, the ranges that take the loop's place). An END
-    becomes several effects, a REDUCE the combination of several.
+    Each copy is (what the loop index becomes, and buffers that are filled in the loop; the ranges
+    that take the loop's place). An END becomes several effects, a REDUCE the combination of
+    several.
     """
     changed: dict[UOp, tuple[UOp, ...]] = {}
     moved = changed.keys()
     # what the statements share is replaced once in each copy
     replaced = [dict(changes) for changes, _ in copies]
-    inside = {loop}  # what the index is used in; all else is the same in all copies
+    # what the index is used in; all else is the same in all copies
+    inside = {n for changes, _ in copies for n in changes}
 
     def now(n: UOp) -> tuple[UOp, ...]:
         return changed.get(n, (n,))
@@ -243,9 +270,11 @@ class Split(Action):
         if rest:
             tail = rename(kernel, loop, ".t", loop.arg[1], rest)
             copies.append(({loop: tail + whole * self.factor}, (tail,)))
-        return tidy(close_copies(sink, loop, copies))
+        return in_parts(kernel, loop, copies)
 
     def _over_threads(self, kernel: Kernel, loop: UOp, size: int) -> UOp:
+        if size == 1:  # it is in no index: nothing tells apart what its threads touch
+            raise Refused(f"range {self.name} has one iteration: that is nothing to share")
         why = unfit(kernel, loop)
         if why:
             raise Refused(why)
@@ -291,7 +320,7 @@ class Partition(Action):
             if high > low:
                 part = rename(kernel, loop, suffix, loop.arg[1], high - low)
                 copies.append(({loop: part + low if low else part}, (part,)))
-        return tidy(close_copies(sink, loop, copies))
+        return in_parts(kernel, loop, copies)
 
 
 @writable_as_text
@@ -375,7 +404,7 @@ class Parallel(Action):
         if loop not in kernel.spine and not kernel.stands_alone(loop):
             raise Refused(f"range {self.name} does not enclose the whole kernel")
         inside = Kernel(UOp.sink(*(e for e in kernel.effects if loop in closed_by(e))))
-        why = overwritten(inside, loop)
+        why = stored_outside(inside, loop) or overwritten(inside, loop)
         if why:
             raise Refused(why)
         marked = loop.replace(arg=(loop.arg[0], AxisKind.PARALLEL))

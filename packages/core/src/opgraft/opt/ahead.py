@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import ClassVar, Final
 
 from opgraft.dtype import dtypes
@@ -29,8 +29,7 @@ from opgraft.opt.axes import (
     store_of,
 )
 from opgraft.opt.neighbours import linear_terms
-from opgraft.opt.prefetch import LINE
-from opgraft.opt.stores import divisor
+from opgraft.opt.prefetch import LINE, in_a_line, lines_touched
 from opgraft.rules.simplify import tidy
 from opgraft.target import Target
 
@@ -51,15 +50,9 @@ class Strip:
     """Elements of a run."""
 
     @property
-    def each(self) -> int:
-        """Elements of a line of memory."""
-        return max(1, LINE // self.array.dtype.itemsize)
-
-    @property
     def lines(self) -> int:
         """Lines of memory that a run may touch, wherever in a line it may begin."""
-        known = gcd(divisor(self.begin), self.each, *(step for _, step in self.steps))
-        return -(-(self.each - known + self.run) // self.each)
+        return lines_touched(self.array, self.begin, self.run, *(step for _, step in self.steps))
 
     @property
     def total(self) -> int:
@@ -68,7 +61,7 @@ class Strip:
 
     def line(self, number: UOp) -> UOp:
         """The index of an element of the line of this number."""
-        within = ((number % self.lines) * self.each).minimum(self.run - 1)
+        within = ((number % self.lines) * in_a_line(self.array)).minimum(self.run - 1)
         place, number = self.begin + within, number // self.lines
         for count, step in reversed(self.steps):
             place, number = place + (number % count) * step, number // count
@@ -91,22 +84,35 @@ class FetchAhead(Action):
         kernel = Kernel(sink)
         loop, fill = find_loop(kernel, self.name), _fill_of(kernel, self.buffer)
         reader, around = _reader(kernel, fill, loop)
-        turn, limit = around[-2], most(loop)
-        strip = _strip(fill, {turn: (turn + 1).minimum(turn.src[0] + -1)})
-        share = -(-strip.total // limit)
-        number, loops = loop * share, around
-        if share > 1:
-            kind = AxisKind.UNROLL if share <= _COPIES else AxisKind.LOOP
-            part = UOp.range(share, fresh(kernel, f"{self.name}.p"), kind)
-            number, loops = number + part, (*around, part)
-        if share * limit > strip.total:
-            number = number.minimum(strip.total - 1)
-        named = UOp(Ops.PREFETCH, dtypes.void, (strip.array, strip.line(number))).end(*loops)
-        if reader in sink.src:
-            return tidy(sink.with_src((named, *sink.src)))
-        held = [n for n in kernel.nodes if n.op is Ops.AFTER and reader in n.src[1:]]
-        changes = {n: n.with_src((n.src[0], named, *n.src[1:])) for n in held}
-        return tidy(replace_nodes(sink, changes))
+        turn = around[-2]
+        strip = strip_of(_load_of(fill), closed_by(fill), following(turn))
+        return fetch_beside(kernel, reader, around, strip)
+
+
+def following(loop: UOp) -> dict[UOp, UOp]:
+    """What the index of a loop is in the next iteration; in the last one it stays."""
+    return {loop: (loop + 1).minimum(loop.src[0] + -1)}
+
+
+def fetch_beside(kernel: Kernel, reader: UOp, around: tuple[UOp, ...], strip: Strip) -> UOp:
+    """The kernel with the lines of a strip named beside an effect, in these of its loops, a share
+    in each iteration of the last of them."""
+    loop, sink = around[-1], kernel.sink
+    limit = most(loop)
+    share = -(-strip.total // limit)
+    number, loops = loop * share, around
+    if share > 1:
+        kind = AxisKind.UNROLL if share <= _COPIES else AxisKind.LOOP
+        part = UOp.range(share, fresh(kernel, f"{loop.arg[0]}.p"), kind)
+        number, loops = number + part, (*around, part)
+    if share * limit > strip.total:
+        number = number.minimum(strip.total - 1)
+    named = UOp(Ops.PREFETCH, dtypes.void, (strip.array, strip.line(number))).end(*loops)
+    if reader in sink.src:
+        return tidy(sink.with_src((named, *sink.src)))
+    held = [n for n in kernel.nodes if n.op is Ops.AFTER and reader in n.src[1:]]
+    changes = {n: n.with_src((n.src[0], named, *n.src[1:])) for n in held}
+    return tidy(replace_nodes(sink, changes))
 
 
 def _fill_of(kernel: Kernel, name: str) -> UOp:
@@ -140,6 +146,8 @@ def _reader(kernel: Kernel, fill: UOp, loop: UOp) -> tuple[UOp, tuple[UOp, ...]]
     around = tuple([r for r in closed[: closed.index(loop)] if r.arg[1] not in copies]) + (loop,)
     if loop in fill.ranges or len(around) < 2 or around[-2] not in fill.ranges:
         raise Refused(f"the buffer is not filled anew in each iteration of the loop around {name}")
+    if any(r not in around and r not in found[0].ranges for r in fill.ranges):
+        raise Refused(f"the buffer is filled anew in a loop inside of range {name}")
     if any(r.arg[1] is not AxisKind.LOOP for r in around[-2:]):
         raise Refused(f"range {name}, or that around it, is not carried out in order")
     if loop.src[0].vmax >= ENDLESS:
@@ -147,14 +155,18 @@ def _reader(kernel: Kernel, fill: UOp, loop: UOp) -> tuple[UOp, tuple[UOp, ...]]
     return found[0], around
 
 
-def _strip(fill: UOp, changes: dict[UOp, UOp]) -> Strip:
-    """What a fill reads, of an array that the kernel gets, with ranges replaced."""
+def _load_of(fill: UOp) -> UOp:
+    """What a buffer is filled with, of an array that the kernel gets."""
     loads = [n for n in fill.toposort() if n.op is Ops.LOAD]
     if len(loads) != 1 or loads[0].src[0].op is not Ops.PARAM or len(loads[0].src) > 2:
         raise Refused("the buffer is not filled with elements of one array")
-    array, index = loads[0].src
-    own = closed_by(fill)
-    each = max(1, LINE // array.dtype.itemsize)
+    return loads[0]
+
+
+def strip_of(load: UOp, own: tuple[UOp, ...], changes: dict[UOp, UOp]) -> Strip:
+    """What a LOAD reads in the iterations of its `own` loops, with other ranges replaced."""
+    array, index = load.src
+    each = in_a_line(array)
     terms, low = linear_terms(index)
     walks: list[tuple[int, int]] = []
     run = 1
@@ -164,10 +176,10 @@ def _strip(fill: UOp, changes: dict[UOp, UOp]) -> Strip:
             begin = n * factor if begin is None else begin + n * factor
             continue
         if n.op is not Ops.RANGE and any(r not in own for r in n.ranges):
-            raise Refused("what the buffer is filled with does not lie in rows")
+            raise Refused("what is read does not lie in rows")
         ends = sorted((factor * int(n.vmin), factor * int(n.vmax)))
         if ends[1] - ends[0] >= ENDLESS:
-            raise Refused("rows that the buffer is filled with have no known end")
+            raise Refused("rows that are read have no known end")
         low += ends[0]
         if n.op is Ops.RANGE:
             walks.append((abs(factor), most(n)))
@@ -203,7 +215,7 @@ def fetch_ahead(sink: UOp, target: Target) -> UOp:
             continue
         with suppress(Refused):
             fill = _fill_of(kernel, buffer_of(n).arg[0])
-            strip = _strip(fill, {})
+            strip = strip_of(_load_of(fill), closed_by(fill), {})
             far = strip.array.arg[1] * strip.array.dtype.itemsize > near
             fits = strip.total * LINE <= _NEAR * target.cache_bytes[0]
             if not far or not fits or strip.lines < _SHORTEST:

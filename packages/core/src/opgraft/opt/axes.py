@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Final
 
 from opgraft.ir.loops import split_stride, stride_of
@@ -154,6 +156,13 @@ class Kernel:
         """Whether a LOCAL is filled anew in each iteration of `loop`."""
         return loop in self._refilled
 
+    def filled_in(self, loop: UOp) -> tuple[UOp, ...]:
+        """The LOCALs that are filled anew in each iteration of `loop`."""
+        if not self.fills_locals(loop):
+            return ()
+        filled = [n for n in self.nodes if n.op is Ops.AFTER and loop in n.ranges]
+        return tuple(dict.fromkeys(b for b in map(buffer_of, filled) if b.op is Ops.LOCAL))
+
     def is_scanned(self, loop: UOp) -> bool:
         return loop in self._scanned
 
@@ -265,15 +274,16 @@ def _find_meeting(effect: UOp) -> tuple[UOp, ...]:
 
 def stores_once(store: UOp, loops: tuple[UOp, ...]) -> bool:
     """Whether no two iterations of these loops store to one element."""
-    return _is_distinct(store.tag) or distinct(store.src[1], loops)
+    return is_distinct(store.tag) or distinct(store.src[1], loops)
 
 
 def stores_apart(first: UOp, second: UOp) -> bool:
     """Whether two STOREs are parts of one that reaches each element once."""
-    return first.tag == second.tag and first.tag != DISTINCT and _is_distinct(first.tag)
+    return first.tag == second.tag and first.tag != DISTINCT and is_distinct(first.tag)
 
 
-def _is_distinct(tag: object) -> bool:
+def is_distinct(tag: object) -> bool:
+    """Whether a tag is DISTINCT, with a name behind it or without."""
     return isinstance(tag, str) and tag.partition(":")[0] == DISTINCT
 
 
@@ -324,6 +334,12 @@ def fresh(kernel: Kernel, wanted: str) -> str:
     while name in taken:
         name += "'"
     return name
+
+
+def free_locals(kernel: Kernel, prefix: str) -> Iterator[str]:
+    """The names prefix0, prefix1 and so on that no LOCAL of the kernel has."""
+    taken = {n.arg[0] for n in kernel.nodes if n.op is Ops.LOCAL}
+    return (name for i in count() if (name := f"{prefix}{i}") not in taken)
 
 
 def rename(kernel: Kernel, loop: UOp, suffix: str, kind: AxisKind, size: int | UOp) -> UOp:

@@ -15,8 +15,16 @@ from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, close_copies, replace_nodes, unscanned_loop
-from opgraft.opt.axes import Kernel, constant_extent, fresh, known_most, most, rename
+from opgraft.opt.actions import (
+    Action,
+    Refused,
+    close_copies,
+    keep_nesting,
+    keep_one_buffer,
+    replace_nodes,
+    unscanned_loop,
+)
+from opgraft.opt.axes import Kernel, constant_extent, free_locals, fresh, known_most, most, rename
 from opgraft.opt.places import place
 from opgraft.opt.tile import mark_distinct, rename_overlap
 from opgraft.rules.simplify import tidy
@@ -94,13 +102,12 @@ class SumInBlocks(Action):
             raise Refused(f"{self.over} are not all loops around the REDUCE over {self.name}")
         if len(reduce.src) < 3:
             raise Refused(f"{self.name} is all that is reduced over: nothing is left of a block")
+        keep_nesting((loop, *over, *[r for r in reduce.src[1:] if r is not loop]))
         if any(kernel.fills_locals(r) for r in (*over, *reduce.src[1:])):
             raise Refused(f"a local buffer is filled anew in each iteration of {self.name}")
         if any(n.op is Ops.SCAN for n in reduce.toposort()):
             raise Refused("the reduced value is scanned")
-        at_once = (AxisKind.VECTOR, AxisKind.UNROLL)
-        if any(r.arg[1] in at_once and r not in over for r in reduce.ranges):
-            raise Refused("the reduced value stands in other lanes or copies: they share a buffer")
+        keep_one_buffer("the reduced value", [r for r in reduce.ranges if r not in over])
         for r in over:
             if r.arg[1] in (AxisKind.PARALLEL, AxisKind.THREAD):
                 raise Refused(f"range {r.arg[0]} is of kind {r.arg[1].name}: each has its own sums")
@@ -132,8 +139,7 @@ def _summed(kernel: Kernel, reduce: UOp, loop: UOp, over: list[UOp]) -> UOp:
 
 def sums_name(kernel: Kernel) -> str:
     """The name of the next buffer of sums."""
-    taken = {n.arg[0] for n in kernel.nodes if n.op is Ops.LOCAL}
-    return next(n for n in (f"sums{i}" for i in range(len(taken) + 1)) if n not in taken)
+    return next(free_locals(kernel, "sums"))
 
 
 def _copies(kernel: Kernel, loops: list[UOp], prefix: str) -> dict[UOp, UOp]:

@@ -37,8 +37,8 @@ class InChunks(Action):
     most: int
 
     def change(self, sink: UOp) -> UOp:
-        if self.most < 1:
-            raise Refused(f"{self.most} chunks")
+        if self.most < 2:
+            raise Refused(f"a range of {self.most} chunks is nothing to share")
         for loop in Kernel(sink).ranges:
             size = loop.src[0]
             if loop.arg[1] is not AxisKind.PARALLEL or size.vmax <= self.most:

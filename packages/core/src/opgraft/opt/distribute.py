@@ -47,25 +47,24 @@ class _Distribution:
         self.extent = extent
         self.done: dict[UOp, UOp] = {}
         self.rows: list[str] = []
-        self.wider: dict[UOp, UOp] = {}  # LOCAL -> the one with a row for each iteration
-        filled = [n for n in kernel.nodes if n.op is Ops.AFTER and loop in n.ranges]
-        # also by what is the same in all iterations: the buffer begins anew in each
-        self.refilled = frozenset(b for b in map(buffer_of, filled) if b.op is Ops.LOCAL)
+        # also if one of several fills is the same in all iterations: the buffer begins anew in each
+        self.refilled = frozenset(kernel.filled_in(loop))
 
     def run(self) -> UOp:
         for n in self.kernel.nodes:
             src = tuple([self.done[s] for s in n.src])
             made = n if src == n.src else n.with_src(src)
-            if n.op is Ops.AFTER and buffer_of(n) in self.refilled:
+            if n in self.refilled:  # with a row for each iteration
+                name, size, space = n.arg
+                made = n.replace(arg=(name, size * self.extent, space))
+            elif n.op is Ops.AFTER and buffer_of(n) in self.refilled:
                 made = self._filled(n, made)
-            elif n.op is Ops.LOAD and self._is_wider(n.src[0]):
+            elif n.op is Ops.LOAD and buffer_of(n.src[0]) in self.refilled:
+                # what fills the buffer reads it as it is so far, others after that
                 index = self.loop * buffer_of(n.src[0]).arg[1] + made.src[1]
                 made = made.with_src((made.src[0], index, *made.src[2:]))
             self.done[n] = made
         return self.done[self.kernel.sink]
-
-    def _is_wider(self, buffer: UOp) -> bool:
-        return buffer.op is Ops.AFTER and buffer_of(buffer) in self.wider
 
     def _row(self, buffer: str) -> str:
         """A name for the loop of a statement that fills a buffer: each has one of its own."""
@@ -81,23 +80,18 @@ class _Distribution:
 
     def _filled(self, n: UOp, made: UOp) -> UOp:
         """A buffer with a row for each iteration, after its fills for all of them."""
-        local = buffer_of(n)
-        name, size, space = local.arg
-        wide = self.wider.get(local)
-        if wide is None:
-            wide = UOp(Ops.LOCAL, local.dtype, (), (name, size * self.extent, space))
-            self.wider[local] = wide
-        before = wide if n.src[0] is local else made.src[0]
+        name, size, _ = buffer_of(n).arg
+        before = made.src[0]
         effects = []
         for effect in made.src[1:]:
             store = store_of(effect)
-            if store.op is not Ops.STORE or buffer_of(store.src[0]) not in (local, wide):
+            if store.op is not Ops.STORE or buffer_of(store.src[0]) is not buffer_of(before):
                 raise Refused(f"{name} is written by {store.op.name} on the way")
             if any(self._stores(m) for m in effect.toposort()):
                 raise Refused(f"what fills {name} reads what an iteration has stored")
             row = UOp.range(self.extent, self._row(str(name)))
             index = self.loop * size + store.src[1]
-            target = before if store.src[0] is local else store.src[0]
+            target = before if store.src[0].op is Ops.LOCAL else store.src[0]
             moved = store.with_src((target, index, *store.src[2:]))
             body = substitute_free(moved, {self.loop: row})
             effects.append(body.end(row, *closed_by(effect)))

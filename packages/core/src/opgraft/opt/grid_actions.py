@@ -21,11 +21,12 @@ from opgraft.opt.actions import (
     find_loop,
     keep_extents,
     keep_nesting,
+    keep_one_buffer,
     sized_loop,
 )
 from opgraft.opt.axes import Kernel, buffer_of, closed_by, constant_extent, fresh, rename
 from opgraft.opt.pad import pad_range
-from opgraft.opt.threads import independent
+from opgraft.opt.threads import filled_inside, independent, stored_outside
 from opgraft.rules.simplify import tidy
 
 
@@ -50,7 +51,9 @@ class Grid(Action):
             raise Refused(f"range {self.name} is of kind {loop.arg[1].name} already")
         if self.threads < 1:
             raise Refused(f"groups of {self.threads} threads")
-        why = independent(kernel, (loop,))
+        why = independent(kernel, (loop,)) or stored_outside(kernel, loop)
+        if not why and self.threads > 1:
+            why = filled_inside(kernel, loop)
         if why:
             raise Refused(why)
         return spread(sink, loop, self.threads)
@@ -225,6 +228,7 @@ class Stage(Action):
         apart = [r for r in around if r.arg[1] is AxisKind.THREAD]
         if apart:
             raise Refused(f"threads of a group are in different iterations of {apart[0].arg[0]}")
+        keep_one_buffer(f"what is read of slot {self.slot}", set(load.ranges) & set(around))
         inside = [r for r in load.ranges if r not in around]
         if not inside:
             raise Refused(f"a group reads one element of slot {self.slot} there")

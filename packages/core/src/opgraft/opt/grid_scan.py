@@ -13,7 +13,7 @@ from opgraft.ir.loops import substitute_free
 from opgraft.ir.ops import AxisKind, Ops, Space
 from opgraft.ir.reduction import combine, identity
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, find_loop
+from opgraft.opt.actions import Action, Refused, find_loop, keep_one_buffer
 from opgraft.opt.axes import (
     DISTINCT,
     Kernel,
@@ -31,7 +31,6 @@ from opgraft.opt.scan import check_scanned
 from opgraft.rules.simplify import tidy
 from opgraft.target import Target
 
-_SPREAD: Final = (AxisKind.THREAD, AxisKind.VECTOR)
 _TURNS: Final = 4
 """The fewest elements of each of several threads, ..."""
 _THREADS: Final = 256
@@ -58,8 +57,10 @@ class GroupScan(Action):
         if loop.arg[1] is not AxisKind.LOOP:
             raise Refused(f"range {self.name} is of kind {loop.arg[1].name} already")
         scans = [n for n in kernel.nodes if n.op is Ops.SCAN and loop in n.src[1:]]
-        if any(r.arg[1] in _SPREAD for n in scans for r in n.ranges):
+        around = [r for n in scans for r in n.ranges]
+        if any(r.arg[1] is AxisKind.THREAD for r in around):
             raise Refused(f"threads of a group have scans over {self.name} of their own")
+        keep_one_buffer("the scanned value", around)
         if not all(stores_once(store_of(e), closed_by(e)) for e in kernel.closers[loop]):
             raise Refused(f"iterations of {self.name} may store to one element: order counts")
         each = -(-size // self.threads)

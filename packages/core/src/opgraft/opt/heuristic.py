@@ -37,6 +37,7 @@ from opgraft.opt.fold import Fold, copies_of
 from opgraft.opt.grid import schedule_grid
 from opgraft.opt.inline import rows_in_lanes
 from opgraft.opt.join import join_loops
+from opgraft.opt.next_row import fetch_next
 from opgraft.opt.notes import noting
 from opgraft.opt.partial import in_parts
 from opgraft.opt.prefetch import prefetch_rows
@@ -71,7 +72,7 @@ def schedule(sink: UOp, target: Target) -> UOp:
     if target.vector_bytes and not target.group_dims:
         sink = stream_outputs(sink, target)
     sink = prefetch_rows(in_chunks(sink, target) if target.group_dims else sink, target)
-    return fetch_ahead(sink, target)
+    return fetch_next(fetch_ahead(sink, target), target)
 
 
 def choose(sink: UOp, target: Target) -> tuple[Action, ...]:
@@ -129,7 +130,7 @@ def scan_lanes(sink: UOp, target: Target) -> UOp:
             size = constant_extent(loop) or 0
             moving = [a for a in kernel.accesses if loop in a.node.ranges or loop in a.index.ranges]
             if kernel.is_scanned(loop) and all(a.stride(loop) == 1 for a in moving):
-                lanes = _lanes(loop, effect, target)
+                lanes = lanes_along(loop, effect, target)
                 if lanes > 1 and size >= 4 * lanes:
                     sink = _try(sink, ScanLanes(loop.arg[0], lanes))
     return sink
@@ -143,7 +144,7 @@ def vectorize(sink: UOp, target: Target) -> UOp:
         if n.op is Ops.END or n.op is Ops.REDUCE:
             loop = _vector_loop(kernel, n, chosen)
             if loop is not None:
-                lanes = _lanes(loop, n, target)
+                lanes = lanes_along(loop, n, target)
                 size = constant_extent(loop) or 0
                 while lanes > size:
                     lanes //= 2
@@ -262,7 +263,7 @@ def _times(n: UOp) -> int:
     return total
 
 
-def _lanes(loop: UOp, statement: UOp, target: Target) -> int:
+def lanes_along(loop: UOp, statement: UOp, target: Target) -> int:
     """Lanes of the statement's vectors along a loop: registers full of its widest values."""
     widest = 1
     for n in statement.src[0].toposort():
@@ -333,6 +334,11 @@ def _tiles(kernel: Kernel, chosen: dict[UOp, int], target: Target) -> dict[UOp, 
             continue
         # along vectors of its own, or over rows with columns in lanes: hide the latency of adds
         along = [r for r in reduce.src[1:] if r in chosen]
+        row = _row_of_several(kernel, reduce, target) if along else None
+        if row is not None and row not in tiles:
+            tiles[row] = _fitting(constant_extent(row) or 1, _ROWS)
+            tiles.update(dict.fromkeys(along, 2))
+            continue
         across = [r for r in loops if r in chosen and r in kernel.spine]
         wide = max(4, budget // len(kernel.reduces))
         for loop, most in [(r, 8) for r in along] + [(r, wide) for r in across]:
@@ -351,6 +357,30 @@ def _tiles(kernel: Kernel, chosen: dict[UOp, int], target: Target) -> dict[UOp, 
             if loop in chosen and loop not in tiles:
                 tiles[loop] = copies_of((constant_extent(loop) or 1) // chosen[loop], 4)
     return tiles
+
+
+_ROWS: Final = 4
+"""Rows of which a reduction reads a part in turn: memory is faster from several places than from
+one (measured: 1.4 times, and in the caches no slower)."""
+_LONG: Final = 4096
+"""Bytes from a row to the next from which that is so: short ones are better read as they lie."""
+
+
+def _row_of_several(kernel: Kernel, reduce: UOp, target: Target) -> UOp | None:
+    """The loop over long rows, enough of them to take several at a time, that a REDUCE adds up and
+    nothing else is done with."""
+    loops = [r for r in reduce.ranges if r in kernel.spine]
+    if not loops or kernel.has_locals or len(kernel.reduces) > 1:
+        return None
+    row = loops[-1]
+    below = set(reduce.src[0].toposort())
+    strides = [
+        abs(a.stride(row) or 0) * a.itemsize
+        for a in kernel.accesses
+        if a.node.op is Ops.LOAD and a.node in below
+    ]
+    enough = (constant_extent(row) or 0) >= 4 * target.cores * _ROWS
+    return row if enough and strides and min(strides) >= _LONG else None
 
 
 def _fitting(size: int, most: int) -> int:

@@ -17,8 +17,8 @@ from opgraft.ir.argument import writable_as_text
 from opgraft.ir.loops import stride_of, substitute_free
 from opgraft.ir.ops import AxisKind, GroupOp, Ops, Space
 from opgraft.ir.uop import UOp
-from opgraft.opt.actions import Action, Refused, keep_extents, replace_nodes
-from opgraft.opt.axes import ENDLESS, Kernel, constant_extent, fresh, most
+from opgraft.opt.actions import Action, Refused, keep_extents, keep_one_buffer, replace_nodes
+from opgraft.opt.axes import ENDLESS, Kernel, constant_extent, free_locals, fresh, most
 from opgraft.opt.places import place
 from opgraft.rules.simplify import tidy
 
@@ -26,7 +26,8 @@ from opgraft.rules.simplify import tidy
 @writable_as_text
 @dataclass(frozen=True)
 class Pack(Action):
-    """The factor of a product that varies along ranges is read from a packed buffer.
+    """A factor of a product that varies along ranges is read from a packed buffer; both factors, if
+    both vary along them.
 
     `inside` names the loops that the buffer is filled inside of; it holds what all others read.
     Neighbours along `names`, which may be loops of the REDUCE, lie side by side, the last one's
@@ -55,14 +56,14 @@ class Pack(Action):
         outer = frozenset(r for r in map(kernel.find, self.inside) if r is not None)
         # what is read once gains nothing beside what is read again and again
         found = [f for f in found if _is_shared(*f, outer)] or found
+        names = free_locals(kernel, "pack")
         buffers: dict[UOp, UOp] = {}
         changes: dict[UOp, UOp] = {}
         for reduce, factor in found:
             if factor not in buffers:
-                name = f"pack{len(buffers) + _packs(kernel)}"
-                buffers[factor] = _filled(kernel, reduce, factor, along, outer, name)
-            product = reduce.src[0]
-            src = tuple([buffers.get(s, s) if s is factor else s for s in product.src])
+                buffers[factor] = _filled(kernel, reduce, factor, along, outer, next(names))
+            product = changes.get(reduce, reduce).src[0]
+            src = tuple([buffers[factor] if s is factor else s for s in product.src])
             changes[reduce] = reduce.with_src((product.with_src(src), *reduce.src[1:]))
         return tidy(replace_nodes(sink, changes))
 
@@ -90,10 +91,6 @@ def is_pure(value: UOp) -> bool:
         or (n.op is Ops.LOAD and n.src[0].op is Ops.PARAM)
         for n in value.toposort()
     )
-
-
-def _packs(kernel: Kernel) -> int:
-    return sum(n.op is Ops.LOCAL and str(n.arg[0]).startswith("pack") for n in kernel.nodes)
 
 
 @dataclass(frozen=True)
@@ -138,6 +135,7 @@ def _filled(
     if any(n.op is Ops.LOAD and n.src[0] in kernel.written for n in factor.toposort()):
         raise Refused("the kernel stores to the array that the factor is read from")
     own = [r for r in factor.ranges if r not in outer]
+    keep_one_buffer("the factor", [r for r in factor.ranges if r in outer])
     if any(r in outer for r in along):
         raise Refused("the buffer would be filled inside of the loops it is to be packed along")
     for loop in own:

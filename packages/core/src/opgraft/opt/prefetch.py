@@ -25,9 +25,23 @@ from opgraft.rules.simplify import tidy
 from opgraft.target import Target
 
 LINE: Final = 64
-"""Bytes of a line of a cache."""
+"""Bytes from one place that is named to the next: caches with shorter lines are rare, and for those
+with longer ones it is the same line again."""
 MOST_LINES: Final = 32
 """Lines of a row that are named one by one: of what follows, the processor sees that it follows."""
+
+
+def in_a_line(buffer: UOp) -> int:
+    """Elements of a line of memory."""
+    return max(1, LINE // buffer.dtype.itemsize)
+
+
+def lines_touched(buffer: UOp, begin: UOp, span: int, *steps: int) -> int:
+    """Lines of memory that so many consecutive elements may touch, wherever in a line they begin:
+    at an index, or multiples of these steps after it."""
+    each = in_a_line(buffer)
+    known = gcd(divisor(begin), each, *steps)
+    return -(-(each - known + span) // each)
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,7 @@ class Row:
     @property
     def lines(self) -> int:
         """Lines of memory that it may touch, wherever in a line it may begin."""
-        each = max(1, LINE // self.buffer.dtype.itemsize)
-        return -(-(each - gcd(divisor(self.begin), each) + self.span) // each)
+        return lines_touched(self.buffer, self.begin, self.span)
 
     def ahead(self, kernel: Kernel, distance: int) -> UOp:
         """The effect that names the row of so many iterations later, or of the last one."""
@@ -56,7 +69,7 @@ class Row:
         loops, lines = self.around, min(self.lines, MOST_LINES)
         if lines > 1:
             line = UOp.range(lines, fresh(kernel, f"{axis.arg[0]}.p"), AxisKind.UNROLL)
-            step = line * max(1, LINE // self.buffer.dtype.itemsize)
+            step = line * in_a_line(self.buffer)
             place, loops = place + step.minimum(self.span - 1), (*loops, line)
         return UOp(Ops.PREFETCH, dtypes.void, (self.buffer, place)).end(*loops)
 

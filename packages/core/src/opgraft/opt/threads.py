@@ -43,6 +43,27 @@ def independent(kernel: Kernel, loops: tuple[UOp, ...]) -> str:
     return ""
 
 
+def stored_outside(kernel: Kernel, loop: UOp) -> str:
+    """Why cores can't share the iterations of this loop: before it something is stored to an array
+    that is read again inside, and each core would do so; "" if nothing is. (It is inside, but the
+    same in all iterations; so there is a single one.)"""
+    for n in kernel.nodes:
+        if n.op is Ops.AFTER and buffer_of(n).op is Ops.PARAM and loop not in n.ranges:
+            return f"slot {buffer_of(n).arg[0]} is stored to outside of range {loop.arg[0]}"
+    return ""
+
+
+def filled_inside(kernel: Kernel, loop: UOp) -> str:
+    """Why the threads of a group can't share the iterations of this loop: each iteration fills
+    group memory anew, which all of them have in common; "" if none does."""
+    for n in kernel.nodes:
+        local = buffer_of(n) if n.op is Ops.AFTER else n
+        shared = local.op is Ops.LOCAL and local.arg[2] is Space.GROUP
+        if shared and any(loop in effect.ranges for effect in n.src[1:]):
+            return f"each iteration of {loop.arg[0]} fills group memory {local.arg[0]!r} anew"
+    return ""
+
+
 def overwritten(kernel: Kernel, loop: UOp) -> str:
     """Why cores can't share the iterations of this loop: one of them may overwrite what another
     reads as it was before the kernel; "" if none does."""

@@ -23,6 +23,7 @@ from opgraft.opt.axes import (
     buffer_of,
     closed_by,
     constant_extent,
+    is_distinct,
     known_most,
     most,
     overlapping,
@@ -139,7 +140,8 @@ def _mark_overlap(kernel: Kernel, loop: UOp, name: str) -> UOp:
     for effect in kernel.closers[loop]:
         store, loops = store_of(effect), closed_by(effect)
         names = overlapping(store)
-        if names or (store.tag is None and stores_once(store, loops)):
+        once = store.tag is None or is_distinct(store.tag)
+        if names or (once and stores_once(store, loops)):
             changes[store] = store.replace(tag=f"{OVERLAP}:{','.join((*names, name))}")
     return replace_nodes(kernel.sink, changes)
 

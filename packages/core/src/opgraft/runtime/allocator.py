@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Final
 
-from opgraft.forking import ForkLock
+from opgraft.forking import ForkLock, renewed_in_children
 
 
 class Usage:
@@ -28,6 +28,11 @@ class Usage:
         self._settling = False
         self.queue: Final[deque[int]] = deque()
         """In order: the bytes of a new buffer, or those of one that is gone inverted (~bytes)."""
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """Count on where another thread was counting as the process forked."""
+        self._settling = False
 
     def settle(self) -> None:
         """Count what is in the queue; whoever puts many buffers into it calls this."""
@@ -39,19 +44,21 @@ class Usage:
             return
         self._settling = True
         change, held, live, peak = self.queue.popleft, self._bytes, self._live, self._peak
-        with suppress(IndexError):  # the queue is empty
-            while True:
-                nbytes = change()
-                if nbytes >= 0:
-                    held += nbytes
-                    live += 1
-                    if held > peak:
-                        peak = held
-                else:
-                    held -= ~nbytes
-                    live -= 1
-        self._bytes, self._live, self._peak = held, live, peak
-        self._settling = False
+        try:
+            with suppress(IndexError):  # the queue is empty
+                while True:
+                    nbytes = change()
+                    if nbytes >= 0:
+                        held += nbytes
+                        live += 1
+                        if held > peak:
+                            peak = held
+                    else:
+                        held -= ~nbytes
+                        live -= 1
+        finally:
+            self._bytes, self._live, self._peak = held, live, peak
+            self._settling = False
 
     @property
     def bytes(self) -> int:

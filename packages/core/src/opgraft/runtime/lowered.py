@@ -49,6 +49,7 @@ def pack(program: Program) -> bytes:
             "launch": [[_written(n) for n in sizes] for sizes in program.launch],
             "written": program.written,
             "operations": program.operations,
+            "stack": program.stack,
         }
     ).encode()
 
@@ -70,6 +71,7 @@ def unpack(data: bytes) -> Program:
         launch=(tuple([_read(n) for n in groups]), tuple(threads)),
         written=tuple(facts["written"]),
         operations=facts["operations"],
+        stack=facts["stack"],
     )
 
 

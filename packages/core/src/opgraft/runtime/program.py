@@ -14,6 +14,7 @@ from opgraft.dtype import DType, Scalar
 from opgraft.errors import DeviceError
 from opgraft.forking import ForkLock
 from opgraft.ir.evaluate import evaluate
+from opgraft.ir.launch import private_bytes
 from opgraft.ir.linear import Launch, LinearProgram
 from opgraft.ir.uop import UOp
 
@@ -47,6 +48,8 @@ class Program:
     """An estimate of the elementwise operations of one run."""
     linear: LinearProgram | None = field(default=None, repr=False, compare=False)
     """The program itself, for devices that interpret it; None where it came from a cache."""
+    stack: int = 0
+    """Bytes of the buffers that a thread which runs the kernel has for itself."""
 
     @staticmethod
     def of(
@@ -74,6 +77,7 @@ class Program:
             launch=linear.launch,
             written=linear.written,
             operations=linear.operations,
+            stack=private_bytes(linear),
             linear=linear,
         )
 

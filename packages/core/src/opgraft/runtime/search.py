@@ -13,24 +13,26 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from queue import Empty, Queue
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from opgraft import settings
 from opgraft.errors import DeviceError, LoweringError
 from opgraft.ir.argument import Line, format_value, read_value
-from opgraft.ir.launch import over_limits
+from opgraft.ir.launch import over_limits, private_bytes
 from opgraft.ir.linear import KernelInfo, LinearProgram
-from opgraft.ir.ops import Ops, Space
 from opgraft.ir.text import to_text
 from opgraft.ir.uop import UOp
 from opgraft.lower.pipeline import lower, prepared, schedule_of
-from opgraft.opt.search import GAIN, Make, Steps, Trials, search
+from opgraft.opt.changes import Steps
+from opgraft.opt.search import GAIN, Make, Trials, search
 from opgraft.render.renderer import Renderer
 from opgraft.runtime import lowered
 from opgraft.runtime.cache import compile_cache
@@ -49,7 +51,15 @@ ONCE: Final = (0.02, 0.3)
 AGAIN: Final = (0.2, 3.0)
 """As `ONCE`, of the best few and the heuristic's choice beside each other."""
 RIVALS: Final = 3
-WORKER: Final = (sys.executable, "-m", "opgraft.cli.measure")
+_RUN: Final = "import sys; sys.path[:] = sys.argv[2:]; from opgraft.cli.measure import main; main()"
+SAID: Final = 2000
+"""Characters of what a process printed before it ended, the last ones, that an error repeats."""
+
+
+def worker(device: str) -> tuple[str, ...]:
+    """What starts the process for a device. It finds what this one would import: not more, as a
+    module of the current folder that is called as one of Python's, and not less."""
+    return (sys.executable, "-c", _RUN, device, *map(os.path.abspath, sys.path))
 
 
 def searched(device: Device, sink: UOp, selected: Selected, width: int) -> UOp:
@@ -101,7 +111,7 @@ def find(sink: UOp, selected: Selected, width: int, measuring: Measuring) -> Fou
     start = schedule_of(sink, renderer.target)
     with progress(sink.arg.name) as watch:
         trials = Trials(maker(sink, renderer), measure, watch=watch)
-        search(prepared(sink), start, width, trials)
+        search(prepared(sink), renderer.target, start, width, trials)
         for trial in trials.done if settings.DEBUG else ():
             took = trial.reason if trial.seconds is None else f"{trial.seconds * 1e3:.3f} ms"
             print(f"{sink.arg.name}: {format_value(trial.steps)}: {took}", file=sys.stderr)
@@ -136,9 +146,7 @@ def maker(sink: UOp, renderer: Renderer) -> Make:
 
 def excess(program: LinearProgram, target: Target) -> tuple[str, ...]:
     """The limits that a program exceeds, those of a processor's own buffers too."""
-    found = dict.fromkeys(n for n in program.instructions if n.op is Ops.LOCAL)
-    taken = sum(int(n.arg[1]) * n.dtype.itemsize for n in found if n.arg[2] is Space.PRIVATE)
-    over = over_limits(program, target)
+    over, taken = over_limits(program, target), private_bytes(program)
     if taken > target.local_bytes:
         over += (f"{taken} bytes of local memory, where {target.local_bytes} is the most",)
     return over
@@ -150,11 +158,14 @@ def excess(program: LinearProgram, target: Target) -> tuple[str, ...]:
 class Measuring:
     """A process that times kernels on a device, started when first needed, replaced when lost."""
 
-    def __init__(self, device: str, limit: float = LIMIT, command: Sequence[str] = WORKER) -> None:
+    def __init__(
+        self, device: str, limit: float = LIMIT, command: Sequence[str] | None = None
+    ) -> None:
         self.device = device
         self.limit = limit
-        self._command = (*command, device)
+        self._command = command or worker(device)
         self._process: subprocess.Popen[str] | None = None
+        self._said: IO[bytes] | None = None
         self._answers: Queue[str] = Queue()
 
     def __enter__(self) -> Measuring:
@@ -198,17 +209,28 @@ class Measuring:
             self.stop()
             raise DeviceError(f"it took longer than {limit:g} s") from None
         if not line:
-            code = process.wait()
+            code, said = process.wait(), self._last_words()
             self.stop()
-            raise DeviceError(f"its process ended with code {code}")
+            raise DeviceError(f"its process ended with code {code}{said}")
         return line
 
+    def _last_words(self) -> str:
+        """The end of what the process printed, from after a traceback: the error's own text."""
+        if self._said is None:
+            return ""
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - SAID))
+        lines = self._said.read().decode(errors="replace").splitlines()
+        own = takewhile(lambda line: not line.startswith(" "), reversed(lines))
+        text = " ".join(reversed([line.strip() for line in own if line]))
+        return text and f": {text}"
+
     def _start(self) -> subprocess.Popen[str]:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `stop`
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             text=True,
             env={**os.environ, **_environment()},
         )
@@ -222,6 +244,9 @@ class Measuring:
     def stop(self) -> None:
         """End the process, if there is one."""
         process, self._process = self._process, None
+        said, self._said = self._said, None
+        if said is not None:
+            said.close()
         if process is not None:
             process.kill()
             process.wait()

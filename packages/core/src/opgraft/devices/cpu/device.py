@@ -18,7 +18,7 @@ from opgraft.api import (
     settings,
 )
 from opgraft.devices.cpu import compilers, host, library
-from opgraft.devices.cpu.launch import ArgumentBlock, CpuExecutable, CpuLaunchList, list_of
+from opgraft.devices.cpu.launch import ArgumentBlock, CpuExecutable, CpuLaunchList, checked, list_of
 from opgraft.devices.cpu.memory import CpuAllocator
 
 
@@ -86,5 +86,5 @@ class CpuDevice(Device):
         if shown or any(not isinstance(e, CpuExecutable) for e, _, _ in steps):
             return super().run_list(steps, wait)
         block = ArgumentBlock(steps)
-        nanoseconds = self.library.og_run(block.steps, len(steps), threads)
+        nanoseconds = checked(self.library.og_run(block.steps, len(steps), threads))
         return nanoseconds * 1e-9 if wait else None

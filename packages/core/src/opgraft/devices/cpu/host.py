@@ -165,7 +165,7 @@ def detect(read: Callable[[str], str] = _read) -> Target:
         cores=count,
         cache_bytes=caches(read),
         line_bytes=line(read),
-        # on the stack, which has 8 MB in most threads
+        # on the stack: of 8 MB in most threads; see runtime.c about others
         local_bytes=2 << 20,
         op_prices=measured_prices("CPU"),
     )

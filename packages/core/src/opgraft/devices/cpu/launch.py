@@ -6,7 +6,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from opgraft.api import (
     Buffer,
@@ -36,6 +36,8 @@ _OPERATIONS: Final = 25.0
 for elementwise kernels and gathers, 50 to 90 for row sums and products of matrices, 1 to 10 where
 memory is walked against its grain. It decides only what is worth sharing out."""
 _WORD: Final = (1 << 64) - 1
+_SHARED_STACK: Final = 4 << 20
+"""Bytes of a kernel's own buffers for which the threads of the pool have room."""
 _UNKNOWN: Final = 10_000
 """Nanoseconds of one iteration of the parallel range, where the program has no estimate."""
 
@@ -108,7 +110,8 @@ class CpuExecutable(Executable):
         if extent is None:
             assert isinstance(parallel, UOp)
             extent = int(evaluate(parallel, dict(zip(self.program.variables, variables))))
-        return extent, self._whole or extent * _UNKNOWN
+        fits = self.program.stack <= _SHARED_STACK
+        return extent, (self._whole or extent * _UNKNOWN) if fits else 0
 
     def run(
         self, buffers: Sequence[Buffer], variables: Sequence[Scalar] = (), wait: bool = False
@@ -129,11 +132,26 @@ class CpuExecutable(Executable):
                 step.extent, step.work = self.extent(variables)
         shown, threads = self.device.heeded()
         begin = time.perf_counter() if shown else 0.0
-        seconds = self.device.library.og_run(block.steps, 1, threads) * 1e-9
+        seconds = checked(self.device.library.og_run(block.steps, 1, threads)) * 1e-9
         self._blocks.append(block)
         if shown:
             show_launch(self.program, begin, seconds)
         return seconds if wait else None
+
+
+def checked(nanoseconds: int) -> int:
+    """What og_run gave. Raises `DeviceError` where nothing ran."""
+    if nanoseconds < 0:
+        no_thread()
+    return nanoseconds
+
+
+def no_thread() -> NoReturn:
+    """Raises `DeviceError`: a kernel needs more stack than the thread that calls it has left."""
+    raise errors.DeviceError(
+        "CPU: a kernel needs a thread with a larger stack, and the system grants none",
+        remedy="Start the threads that call kernels with more: threading.stack_size(16 << 20).",
+    )
 
 
 class ArgumentBlock:
@@ -165,7 +183,8 @@ class ArgumentBlock:
         rows = []
         for executable, (slot, number), step in zip(self.executables, self.starts, steps):
             extent, work = executable.extent(step[2])
-            rows.append((executable.address, slots + 8 * slot, values + 8 * number, extent, work))
+            where = (executable.address, slots + 8 * slot, values + 8 * number)
+            rows.append((*where, extent, work, executable.program.stack))
         self.steps = ffi.new("step[]", rows or 1)
 
 
@@ -216,6 +235,7 @@ class CpuLaunchList(LaunchList):
         self._list.inputs = self._inputs
         self._list.patches = self._patches
         self._list.patch_count = len(places)
+        self._list.stack = max((e.program.stack for e in block.executables), default=0)
 
     def _heed(self) -> None:
         """See what the settings say now."""
@@ -230,11 +250,11 @@ class CpuLaunchList(LaunchList):
         self._run(listed)
         listed.count = len(block.executables)
         if not (self._shown or self._listeners):
-            return int(run(block.steps, listed.count, listed.threads))
+            return checked(run(block.steps, listed.count, listed.threads))
         total = 0
         for number, executable in enumerate(block.executables):
             begin = time.perf_counter()
-            took = run(block.steps + number, 1, listed.threads)
+            took = checked(run(block.steps + number, 1, listed.threads))
             show_launch(executable.program, begin, took * 1e-9)
             total += took
         return total
@@ -277,7 +297,8 @@ def run(self, inputs=(), variables=None, wait=False):
         if variables and (variables != self._bound or self._floating):
             self._bind(variables)
         if not (wait or self._shown or self._listeners):
-            self._run(self._list)
+            if not self._run(self._list):
+                no_thread()
             return None
         took = self._timed()
     finally:
@@ -298,7 +319,7 @@ def list_of(count: int) -> type[CpuLaunchList]:
         sizes=" ".join([f"{name}.nbytes," for name in names]),
         stores="; ".join(stores) or "pass",
     )
-    known: dict[str, Any] = {"check_inputs": check_inputs}
+    known: dict[str, Any] = {"check_inputs": check_inputs, "no_thread": no_thread}
     exec(compile(text, "<written by opgraft>", "exec"), known)
 
     class Written(CpuLaunchList):

@@ -17,13 +17,15 @@ typedef long long ll;
 typedef void (*kernel)(void **buffers, const ll *variables, ll begin, ll end);
 
 /* One launch. `extent` is the length of the parallel range, 1 if there is none; `work` the
- * nanoseconds that it takes on one core, by estimate, 0 if it can't be split. */
+ * nanoseconds that it takes on one core, by estimate, 0 if it can't be split; `stack` the bytes of
+ * the kernel's own buffers. */
 typedef struct {
     kernel function;
     void **buffers;
     const ll *variables;
     ll extent;
     ll work;
+    ll stack;
 } step;
 
 /* slots[slot] = inputs[input] + offset, before the list runs. */
@@ -40,6 +42,7 @@ typedef struct {
     patch *patches;
     ll patch_count;
     ll threads;
+    ll stack; /* the most of a step */
 } list;
 
 enum {
@@ -48,12 +51,16 @@ enum {
     WAKE_FROM = 60000,  /* ns of work that is worth waking sleeping threads (25-35 us) */
     PART = 50000,       /* ns: parts of a kernel are no smaller, but for the sake of all threads */
     MOST_PARTS = 20,    /* ... and no larger than so many times that, should a core be taken away */
-    SPIN = 60000,       /* ns that an idle thread looks for work before it sleeps */
+    SPIN = 200000,      /* ns that an idle thread looks for work before it sleeps: between two
+                           launches a program does less (of 60000, kernels took 50-100 us more) */
     LATE = 100000,      /* ns beyond what a kernel took until then after which a thread is late */
     SHARE_LATE = 4000000, /* ns of work that is shared even while threads come late */
     LEAST_PAUSE = 1000000,  /* ns that small kernels are kept whole when a thread was late, ... */
     MOST_PAUSE = 512000000, /* ... and, when it happens again and again */
     NAP = 50000,        /* ns between looks at a thread that is late */
+    WORKER_STACK = 8 << 20, /* bytes */
+    SMALL_STACK = 16 << 10, /* bytes of buffers for which every thread has room */
+    SPARE = 128 << 10,  /* bytes of the stack that all else takes, at most */
 };
 
 static ll now(void) {
@@ -203,20 +210,26 @@ __attribute__((constructor)) static void watch_forks(void) {
     else if (pthread_atfork) pthread_atfork(before_fork, after_fork, in_child);
 }
 
-/* Have `count` workers, or as many as the system grants. The caller owns the pool. */
-static void hire(ll count) {
-    if (workers >= count) return;
+/* Start a thread with so many bytes of stack; 0 if the system grants none. */
+static int start(pthread_t *id, ll stack, void *(*work)(void *), void *given) {
     sigset_t all, old; /* signals are for the threads of the program */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 8 << 20);
-    for (pthread_t id; workers < count; workers++)
-        if (pthread_create(&id, &attributes, worker, NULL)) break;
+    int failed = pthread_attr_setstacksize(&attributes, (size_t)stack) ||
+                 pthread_create(id, &attributes, work, given);
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return !failed;
+}
+
+/* Have `count` workers, or as many as the system grants. The caller owns the pool. */
+static void hire(ll count) {
+    for (pthread_t id; workers < count; workers++) {
+        if (!start(&id, WORKER_STACK, worker, NULL)) break;
+        pthread_detach(id);
+    }
 }
 
 /* Wait for the threads that came in. They should not need as long as all took until now. */
@@ -261,8 +274,8 @@ static ll work_from(ll from, const step *steps, ll count) {
     return found;
 }
 
-/* Run the steps in order on at most `threads` threads. */
-static void run_steps(const step *steps, ll count, ll threads) {
+/* Run the steps in order on at most `threads` threads, this one among them. */
+static void run_here(const step *steps, ll count, ll threads) {
     __auto_type mode = float_mode();
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     ll split_from = SPLIT_FROM, shared = threads > 1 ? work_from(split_from, steps, count) : 0;
@@ -285,18 +298,76 @@ static void run_steps(const step *steps, ll count, ll threads) {
     float_restore(mode);
 }
 
-/* The same; the nanoseconds they took. */
-ll og_run(const step *steps, ll count, ll threads) {
-    ll begin = now();
-    run_steps(steps, count, threads);
-    return now() - begin;
+/* ---- stacks
+ *
+ * A kernel's buffers are on the stack. Threads that a program makes may have a small one: then a
+ * thread is made for the call, with room enough. (It takes as long as to wake one.) */
+
+/* The bytes of the stack that this thread has left; 0: nobody knows. */
+static ll stack_left(void) {
+#if defined(__linux__) || defined(__APPLE__)
+    static _Thread_local char *end;
+    char *here = __builtin_frame_address(0);
+    if (!end) {
+#ifdef __APPLE__
+        end = (char *)pthread_get_stackaddr_np(pthread_self()) -
+              pthread_get_stacksize_np(pthread_self());
+#else
+        pthread_attr_t attributes;
+        void *lowest;
+        size_t size;
+        if (pthread_getattr_np(pthread_self(), &attributes)) return 0;
+        if (!pthread_attr_getstack(&attributes, &lowest, &size)) end = lowest;
+        pthread_attr_destroy(&attributes);
+#endif
+    }
+    return end && here > end ? here - end : 0;
+#else
+    return 0;
+#endif
 }
 
-/* Run a list on its inputs; a look at the clock is a good part of what a tiny one takes. */
-void og_replay(const list *l) {
+typedef struct {
+    const step *steps;
+    ll count, threads;
+} call;
+
+static void *carry_out(void *given) {
+    const call *c = given;
+    run_here(c->steps, c->count, c->threads);
+    return NULL;
+}
+
+/* Run the steps on a thread of their own; 0 if the system grants none. */
+static int run_apart(const step *steps, ll count, ll threads, ll stack) {
+    call c = {steps, count, threads};
+    pthread_t id;
+    return start(&id, (stack + SPARE + 0xffff) & ~0xffffLL, carry_out, &c) &&
+           !pthread_join(id, NULL);
+}
+
+/* Run the steps in order, the most of whose buffers are `stack` bytes; 0 if that can't be. */
+static int run_steps(const step *steps, ll count, ll threads, ll stack) {
+    if (stack > SMALL_STACK && stack_left() < stack + SPARE)
+        return run_apart(steps, count, threads, stack);
+    run_here(steps, count, threads);
+    return 1;
+}
+
+/* The same; the nanoseconds they took, or -1. */
+ll og_run(const step *steps, ll count, ll threads) {
+    ll begin = now(), stack = 0;
+    for (ll i = 0; i < count; i++)
+        if (steps[i].stack > stack) stack = steps[i].stack;
+    return run_steps(steps, count, threads, stack) ? now() - begin : -1;
+}
+
+/* Run a list on its inputs; 0 if that can't be. A look at the clock is a good part of what a tiny
+ * one takes. */
+int og_replay(const list *l) {
     for (const patch *p = l->patches; p < l->patches + l->patch_count; p++)
         l->slots[p->slot] = l->inputs[p->input] + p->offset;
-    run_steps(l->steps, l->count, l->threads);
+    return run_steps(l->steps, l->count, l->threads, l->stack);
 }
 
 ll og_workers(void) { return workers; }

@@ -6,6 +6,7 @@ typedef struct {
     unsigned long long variables;
     long long extent;
     long long work;
+    long long stack;
 } step;
 typedef struct {
     long long slot, input, offset;
@@ -18,9 +19,10 @@ typedef struct {
     patch *patches;
     long long patch_count;
     long long threads;
+    long long stack;
 } list;
 long long og_run(const step *steps, long long count, long long threads);
-void og_replay(const list *l);
+int og_replay(const list *l);
 long long og_workers(void);
 void og_copy(unsigned long long target, unsigned long long source, long long bytes,
              long long threads);
