@@ -263,7 +263,7 @@ def examples(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Random schedules, then expressions and tensor programs: a minute each, or `-- --seconds 600`."""
+    """Random schedules; expressions and tensor programs, a minute each or `-- --seconds 600`."""
     install_packages(session, *PACKAGES)
     session.install(*GROUPS["test"])
     given = session.posargs
