@@ -107,6 +107,7 @@ def test_the_choice_is_rows_from_beyond_the_caches_that_are_read_twice() -> None
     assert not chosen(centred(200, 32), SMALL), "short rows follow close"
     assert not chosen(kernels.row_sum(64, 512), SMALL), "read once"
     assert not chosen(kernels.elementwise(10_000), SMALL)
+    assert not chosen(kernels.rows(60, 219), SMALL), "a last vector beside the loop is no walk"
 
 
 def test_it_is_refused_with_a_reason() -> None:

@@ -93,6 +93,15 @@ _SHORTEST: Final = 8
 """Lines of the shortest row: shorter ones follow so close that a processor foresees them."""
 
 
+def _walks(load: UOp, found: _Pass, loop: UOp) -> bool:
+    """Whether a LOAD goes over the row in another loop. (What is left of a row after whole vectors
+    is read beside the loop, in none.)"""
+    outside = {found.row, *found.around, *found.reader.ranges}
+    inner = [r for r in load.ranges if r not in outside]
+    walk = any(r.arg[1] in (AxisKind.LOOP, AxisKind.REDUCE) for r in inner)
+    return walk and found.row in load.ranges and loop not in inner
+
+
 def fetch_next(sink: UOp, target: Target) -> UOp:
     """The kernel with the next row fetched of each array from beyond a core's caches whose rows it
     reads several times."""
@@ -110,7 +119,7 @@ def fetch_next(sink: UOp, target: Target) -> UOp:
             with suppress(Refused):
                 found = _pass(kernel, array.arg[0], loop)
                 lines = found.next_row.lines
-                before = any(loop not in n.ranges and found.row in n.ranges for n in several)
+                before = any(_walks(n, found, loop) for n in several)
                 fits = _ROOM * found.next_row.total * LINE <= target.cache_bytes[0]
                 if before and fits and lines >= _SHORTEST:
                     return FetchNext(array.arg[0], loop.arg[0]).apply(sink)
