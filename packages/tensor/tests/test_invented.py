@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from opgraft import using
-from opgraft.devices.interp.device import InterpDevice
 from opgraft_tensor import Tensor, grad
 
 DEVICES = ("LANES32", "LANES64")
@@ -197,20 +196,6 @@ ODD: dict[str, Case] = {
         none,
     ),
 }
-
-
-@pytest.fixture
-def sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The text of every kernel that is loaded."""
-    found: list[str] = []
-    load = InterpDevice.load
-
-    def recorded(self: InterpDevice, program: Any) -> Any:
-        found.append(program.source)
-        return load(self, program)
-
-    monkeypatch.setattr(InterpDevice, "load", recorded)
-    return found
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from opgraft import using
-from opgraft.devices.interp.device import InterpDevice
 from opgraft_tensor import Tensor
 from opgraft_tensor.nn import SGD, cross_entropy
 
@@ -91,20 +90,6 @@ CASES: dict[str, Case] = {
     ),
     "add": Case(numbers((16,), (16,)), lambda a, b: a + b, lambda a, b: a + b),
 }  # fmt: skip
-
-
-@pytest.fixture
-def sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The text of every kernel that is loaded."""
-    found: list[str] = []
-    load = InterpDevice.load
-
-    def recorded(self: InterpDevice, program: Any) -> Any:
-        found.append(program.source)
-        return load(self, program)
-
-    monkeypatch.setattr(InterpDevice, "load", recorded)
-    return found
 
 
 def group_memory(sources: list[str]) -> bool:
